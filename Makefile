@@ -1,0 +1,56 @@
+# Everything a person needs: `make run` serves, `make test` tests, `make check` holds the rules,
+# `make bench` measures. Each sets up what it needs in .venv, from locked versions, and nothing else.
+
+PYTHON ?= python3
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
+PYTEST_ARGS ?= -n 2
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check format bench lock clean
+
+help: ## this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
+
+run: $(VENV)/.run ## serve on 127.0.0.1:8080 from an embedded SQLite file
+	@exec $(VENV)/bin/fairlane serve
+
+test: $(VENV)/.dev ## all tests, on SQLite and on a real Postgres
+	@$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.dev ## format, lint, types, import rules
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports
+
+format: $(VENV)/.dev ## put the code into its format
+	@$(VENV)/bin/ruff format .
+	@$(VENV)/bin/ruff check --fix .
+
+bench: $(VENV)/.dev ## measure; figures compare only within one run
+	@$(VENV)/bin/python -m tests.bench
+
+lock: $(VENV)/.dev ## write the locked versions anew from pyproject.toml
+	@$(VENV)/bin/uv pip compile $(LOCK) pyproject.toml --output-file requirements.lock
+	@$(VENV)/bin/uv pip compile $(LOCK) pyproject.toml --group dev --output-file requirements-dev.lock
+
+LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
+
+clean: ## remove what the other targets made, but no database
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Fairlane needs Python 3.11 or newer; say which one with: make PYTHON=python3.13 ..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: requirements.lock pyproject.toml | $(VENV)/bin/python
+	@$(PIP) install --require-hashes -r requirements.lock
+	@$(PIP) install --no-deps --editable .
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.lock pyproject.toml | $(VENV)/bin/python
+	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@$(PIP) install --no-deps --editable .
+	@touch $@ $(VENV)/.run

@@ -1,0 +1,51 @@
+"""The only clock. Wall time is given out in UTC, in whole microseconds and each later than the one before, so
+that the times in the database put all events into one order; intervals, leases and buckets go by the monotonic
+clock, so a wall clock that jumps lapses nothing."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Clock:
+    """Gives out times. One instance serves a process, so that no two parts of it disagree."""
+
+    def __init__(self) -> None:
+        self._floor = _EPOCH
+
+    def now(self) -> datetime:
+        """The wall clock's time, aware UTC; later than every time given out before."""
+        self._floor = max(self._floor + _MICROSECOND, datetime.now(UTC))
+        return self._floor
+
+    def not_before(self, floor: datetime | None) -> None:
+        """Give out only times later than `floor`: the newest one of the process before this one."""
+        if floor is not None:
+            self._floor = max(self._floor, floor)
+
+    def monotonic(self) -> float:
+        """Seconds of an uninterrupted clock; only differences mean something."""
+        return time.monotonic()
+
+    def monotonic_ns(self) -> int:
+        """The same clock in whole nanoseconds."""
+        return time.monotonic_ns()
+
+
+def to_micros(moment: datetime) -> int:
+    """Whole microseconds since 1970, exactly."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def rfc3339(moment: datetime) -> str:
+    """The API's own text of a time: 27 characters, UTC, microseconds, `Z`."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "Z"
+
+
+def parse_rfc3339(text: str) -> datetime:
+    """The time that `rfc3339` wrote. Raises ValueError for any other text."""
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)

@@ -1,0 +1,170 @@
+"""What happens, as named events with typed fields. The code emits them and writes no log text:
+how an event reads, on a console or as JSON, is decided in `app.logs` alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """The root of all events."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaMigrated(Event):
+    """The database's schema was brought from one revision (None: an empty database) to another."""
+
+    old: str | None
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered(Event):
+    """The state of the order was read from the database: at the start, or after a doubtful commit."""
+
+    queued: int
+    pending: int
+    leased: int
+    policy: str
+    took_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class DispatcherAwaited(Event):
+    """Another process held this database and has not renewed its claim yet; waiting for it to lapse."""
+
+    holder: str
+    address: str
+    wait_sec: float
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStarted(Event):
+    """The ticker turns."""
+
+    interval_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStopped(Event):
+    """The ticker has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerListening(Event):
+    """Requests are taken."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerDraining(Event):
+    """A signal asked the service to end."""
+
+    signal: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStopped(Event):
+    """Everything is closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestServed(Event):
+    """One HTTP request was answered. `path` carries no query."""
+
+    method: str
+    path: str
+    status: int
+    took_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobPromoted(Event):
+    """A delayed job was queued: `late_ms` after it was due."""
+
+    job: str
+    tenant: str
+    delay_sec: float
+    late_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLapsed(Event):
+    """A worker lost its lease, because it expired or the job's time was up."""
+
+    job: str
+    tenant: str
+    worker: str
+    outcome: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowSkipped(Event):
+    """A job's row cannot be moved as its time demands; the others go on."""
+
+    job: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryLogged(Event):
+    """A library had something to say."""
+
+    logger: str
+    level: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalRefused(Event):
+    """The database no longer had a job as memory knew it: somebody changed the row by hand."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsReread(Event):
+    """Tenants or queues were changed by plain SQL and are now in force."""
+
+    tenants: int
+    queues: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriterFailed(Event):
+    """A group of writes could not be committed; `requests` of them were answered 503."""
+
+    error: str
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFailed(Event):
+    """A background loop raised and is started again after `retry_sec`."""
+
+    loop: str
+    error: str
+    retry_sec: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFailed(Event):
+    """A request met a fault of ours; the client got a 500 without the details."""
+
+    method: str
+    path: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchTakenOver(Event):
+    """Another process dispatches on this database now; this one ends."""
+
+
+Emit = Callable[[Event], None]
+"""Takes an event to whoever listens. Must not block and must not raise."""

@@ -1,0 +1,171 @@
+"""What every moment of a job's life shares: the order, the leases, the writer, the counts.
+Built by `app.main` and handed to each function of this folder as its first argument."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from app.clock import Clock
+from app.events import Emit
+from app.flow.admission import Admission
+from app.flow.counts import Counts, Moved
+from app.flow.keys import KeysInFlight
+from app.scheduling.job import Job, State
+from app.scheduling.leases import Lease, Leases
+from app.scheduling.scheduler import Policy, QueuedJob, Scheduler, step_units
+from app.settings import Settings
+from app.store.dispatcher import Dispatcher
+from app.store.engine import Engines
+from app.store.session import Connection, reading
+from app.store.transaction import Transaction
+from app.store.writer import Writer
+
+T = TypeVar("T")
+
+TICKS_UNTIL_DEAD: Final = 10
+"""Liveness turns red when the last tick is this many periods old."""
+
+
+KNOWN_NAMES: Final = 100_000
+LEASE_RETRY_SEC: Final = 5.0
+
+
+class Phase(StrEnum):
+    """Where the service stands between its start and its end."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether the loops turn (`live`), whether requests are served (`ready`), and why not."""
+
+    live: bool
+    ready: bool
+    why: str
+
+
+class Core:
+    """One dispatching service, without its HTTP side. `writer` serves once `recover` has filled memory."""
+
+    writer: Writer
+
+    def __init__(self, settings: Settings, engines: Engines, dispatcher: Dispatcher, clock: Clock, emit: Emit) -> None:
+        self.settings = settings
+        self.engines = engines
+        self.dispatcher = dispatcher
+        self.clock = clock
+        self.emit = emit
+        self.order = Scheduler(Policy(settings.policy), step_units(settings.priority_step))
+        self.counts = Counts()
+        self.leases = Leases()
+        self.admission = Admission(clock, settings.default_rate_per_sec, settings.default_burst)
+        self.keys = KeysInFlight()
+        self.known_tenants: set[str] = set()
+        self.known_queues: set[str] = set()
+        self.forgotten_lanes: list[tuple[str, str]] = []
+        self.to_recount: dict[str, QueuedJob] = {}
+        self.phase = Phase.STARTING
+        self.last_tick_at = clock.monotonic()
+        self._next_tick_at = clock.monotonic()
+        self._tick_wanted = asyncio.Event()
+
+    def reading(self) -> AbstractAsyncContextManager[Connection]:
+        """A connection to look with, apart from the writer; raises `Unavailable` if the database is away."""
+        return reading(self.engines)
+
+    async def write(self, run: Callable[[Transaction], Awaitable[T]], *, new_jobs: int = 0) -> T:
+        """`Writer.write`."""
+        return await self.writer.write(run, new_jobs=new_jobs)
+
+    def note_move(self, job: Job, old: State | None) -> None:
+        """`job`, as it is now, came from `old`: counted once the transaction at hand is durable."""
+        self.counts.note(Moved(job.queue, job.tenant, old, job.state))
+
+    def lease_begun(self, job: Job) -> None:
+        """`job` was claimed, and perhaps started with it."""
+        now = self.clock.monotonic_ns()
+        length = seconds(job.lease_sec or 0)
+        self.leases.put(Lease(job.id, job.token or "", job.seq, now + length, _timeout_at(job, now)))
+        self._wake_in(job.lease_sec or 0)
+
+    def lease_started(self, job: Job) -> None:
+        """`job` runs under the lease it has: from now on it can time out."""
+        lease = self.leases.get(job.id)
+        if lease is not None:
+            self.leases.put(replace(lease, timeout_at=_timeout_at(job, self.clock.monotonic_ns())))
+            self._wake_in(job.timeout_sec or 0)
+
+    def lease_renewed(self, job: Job, length_sec: int) -> None:
+        """A beat came for `job`. Memory follows at once, not after the commit: should that fail, the lease
+        only lives longer than promised, while the other way round a tick could end what was just renewed."""
+        lease = self.leases.get(job.id)
+        if lease is not None:
+            expires_at = self.clock.monotonic_ns() + seconds(length_sec)
+            self.leases.put(replace(lease, expires_at=expires_at))
+
+    def lease_kept(self, job_id: str) -> None:
+        """It could not be ended; the ticker finds it again in a while."""
+        lease = self.leases.get(job_id)
+        if lease is not None:
+            again_at = self.clock.monotonic_ns() + seconds(LEASE_RETRY_SEC)
+            self.leases.put(replace(lease, expires_at=max(lease.expires_at, again_at)))
+
+    def forget_names(self) -> None:
+        """Keep the names that need no row any more from piling up; to forget one costs a statement."""
+        for names in (self.known_tenants, self.known_queues):
+            if len(names) > KNOWN_NAMES:
+                names.clear()
+
+    def forget_lanes(self, limit: int) -> None:
+        """Between two transactions: let the order drop idle lanes; the next such write deletes their rows."""
+        self.forgotten_lanes = self.order.forget_idle(limit)
+
+    def wake_by(self, due: datetime) -> None:
+        """Something is due at this time: the ticker must not sleep past it."""
+        self._wake_in((due - self.clock.now()).total_seconds())
+
+    async def sleep_until_tick(self, pause_sec: float) -> None:
+        """What the ticker does between two ticks: it sleeps so long, or less if something is due sooner."""
+        self._next_tick_at = self.clock.monotonic() + pause_sec
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_sec):
+                await self._tick_wanted.wait()
+        self._tick_wanted.clear()
+
+    def _wake_in(self, pause_sec: float) -> None:
+        if self.clock.monotonic() + pause_sec < self._next_tick_at:
+            self._tick_wanted.set()
+
+    def health(self) -> Health:
+        """For the probes of whoever runs this."""
+        age = self.clock.monotonic() - self.last_tick_at
+        period = self.settings.tick_ms / 1000
+        live = self.phase is not Phase.SERVING or age < TICKS_UNTIL_DEAD * period
+        if self.writer.lost is not None:
+            return Health(live=False, ready=False, why=str(self.writer.lost))
+        if self.writer.is_in_doubt:
+            return Health(live, ready=False, why="the database is away")
+        if self.phase is not Phase.SERVING:
+            return Health(live, ready=False, why=f"the service is {self.phase}")
+        why = "serving" if live else f"the last tick is {age:.1f} s old"
+        return Health(live, ready=live, why=why)
+
+
+def _timeout_at(job: Job, now: int) -> int | None:
+    if job.started_at is None or job.timeout_sec is None:
+        return None
+    return now + seconds(job.timeout_sec)
+
+
+def seconds(n: float) -> int:
+    """Whole nanoseconds."""
+    return int(n * 1_000_000_000)

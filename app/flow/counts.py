@@ -1,0 +1,109 @@
+"""How many jobs there are, in memory, so that nobody counts rows to answer. Moves are noted inside a
+transaction and take effect with its commit."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
+
+from app.scheduling.job import State
+
+_Key = TypeVar("_Key")
+_WAITING = (State.PENDING, State.QUEUED)
+
+
+class Moved(NamedTuple):
+    """One job of `tenant` in `queue` went from `old` (None: it is new) to `new` (None: its row is gone)."""
+
+    queue: str
+    tenant: str
+    old: State | None
+    new: State | None
+
+
+class Counts:
+    """Jobs by queue and state, and the unfinished ones by tenant."""
+
+    def __init__(self) -> None:
+        self._noted: list[Moved] = []
+        self.load((), ())
+
+    def load(
+        self, by_queue: Iterable[tuple[str, State, int]], unfinished: Iterable[tuple[str, str, State, int]]
+    ) -> None:
+        """Replace everything: (queue, state, n) of all jobs, (queue, tenant, state, n) of the unfinished."""
+        self._by_queue: defaultdict[str, Counter[State]] = defaultdict(Counter)
+        self._by_tenant: defaultdict[str, Counter[State]] = defaultdict(Counter)
+        self._queued: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for queue, state, n in by_queue:
+            self._by_queue[queue][state] = n
+        for queue, tenant, state, n in unfinished:
+            self._by_tenant[tenant][state] += n
+            if state is State.QUEUED:
+                self._queued[queue][tenant] += n
+        self._noted.clear()
+
+    def note(self, moved: Moved) -> None:
+        """A job moves, if the transaction at hand is committed."""
+        self._noted.append(moved)
+
+    def mark(self) -> int:
+        """How much is noted."""
+        return len(self._noted)
+
+    def forget_from(self, mark: int) -> None:
+        """What was noted since `mark` did not happen."""
+        del self._noted[mark:]
+
+    def commit(self) -> None:
+        """What was noted has happened."""
+        for moved in self._noted:
+            self._apply(moved)
+        self._noted.clear()
+
+    def waiting(self, tenant: str) -> int:
+        """Pending and queued jobs of a tenant, those of the transaction at hand included."""
+        counted = sum(self.of_tenant(tenant)[state] for state in _WAITING)
+        mine = [moved for moved in self._noted if moved.tenant == tenant]
+        return counted + sum((moved.new in _WAITING) - (moved.old in _WAITING) for moved in mine)
+
+    def of_tenant(self, tenant: str) -> Counter[State]:
+        """The unfinished jobs of a tenant by state."""
+        return self._by_tenant.get(tenant, Counter())
+
+    def of_queue(self, queue: str) -> Counter[State]:
+        """All jobs of a queue by state."""
+        return self._by_queue.get(queue, Counter())
+
+    def queued_by_tenant(self, queue: str) -> Counter[str]:
+        """The queued jobs of a queue by tenant, without zeros."""
+        return self._queued.get(queue, Counter())
+
+    def queues(self) -> list[str]:
+        """The queues that have, or had, a job."""
+        return sorted(self._by_queue)
+
+    def _apply(self, moved: Moved) -> None:
+        queue, tenant, old, new = moved
+        if old is not None:
+            self._by_queue[queue][old] -= 1
+            _lower(self._by_tenant[tenant], old)
+        if old is State.QUEUED:
+            _lower(self._queued[queue], tenant)
+        if new is not None:
+            self._by_queue[queue][new] += 1
+        if new is not None and not new.is_final:
+            self._by_tenant[tenant][new] += 1
+        if new is State.QUEUED:
+            self._queued[queue][tenant] += 1
+        if not self._by_tenant[tenant]:
+            del self._by_tenant[tenant]
+
+
+def _lower(counter: Counter[_Key], key: _Key) -> None:
+    """One less, and no zeros kept. A row typed by hand leaves a state that it was never counted in."""
+    if counter[key] > 1:
+        counter[key] -= 1
+    else:
+        del counter[key]

@@ -1,0 +1,60 @@
+"""The order and the counts as the writer sees them: changed inside its transactions, undone with them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from app.flow.counts import Counts
+from app.scheduling.scheduler import Savepoint, Scheduler
+from app.store import queues
+from app.store.transaction import Transaction
+
+Mark = tuple[Savepoint, int]
+
+
+class OrderAndCounts:
+    """Keeps memory in step with the database, transaction by transaction."""
+
+    def __init__(self, order: Scheduler, counts: Counts, reload: Callable[[], Awaitable[None]]) -> None:
+        self._order = order
+        self._counts = counts
+        self._reload = reload
+
+    def begin(self) -> None:
+        """A transaction starts."""
+        self._order.begin()
+
+    def mark(self) -> Mark:
+        """Where memory stands now."""
+        return self._order.savepoint(), self._counts.mark()
+
+    def rollback_to(self, mark: Mark) -> None:
+        """Undo what happened since `mark`."""
+        savepoint, noted = mark
+        self._order.rollback_to(savepoint)
+        self._counts.forget_from(noted)
+
+    async def flush(self, tx: Transaction) -> None:
+        """Write the lanes and clocks that have moved, each once however often it moved."""
+        moved_lanes, moved_queues = self._order.take_dirty()
+        if not (moved_lanes or moved_queues):
+            return
+        connection = await tx.settled()
+        if moved_queues:
+            await queues.save_clocks(connection, moved_queues)
+        if moved_lanes:
+            await queues.save_lanes(connection, moved_lanes)
+
+    def commit(self) -> None:
+        """Everything since `begin` is durable."""
+        self._order.commit()
+        self._counts.commit()
+
+    def rollback(self) -> None:
+        """Nothing since `begin` happened."""
+        self._order.rollback()
+        self._counts.forget_from(0)
+
+    async def reload(self) -> None:
+        """Read everything from the database."""
+        await self._reload()

@@ -1,0 +1,211 @@
+"""Builds everything, and owns the start and the end: the only place where the parts meet."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+
+from app.api.application import create_app
+from app.clock import Clock
+from app.errors import AnotherDispatcher, BadSettings
+from app.events import DispatchTakenOver, Emit, SchemaMigrated, ServerDraining, ServerListening, ServerStopped
+from app.flow.core import Core, Phase
+from app.flow.memory import OrderAndCounts
+from app.flow.recover import recover
+from app.flow.tick import Ticker
+from app.settings import Settings
+from app.store import migrate
+from app.store.dialect import SQLITE
+from app.store.dispatcher import Dispatcher, FileLock, Holder, read_holder
+from app.store.engine import Engines, open_engines, parse_url
+from app.store.writer import Writer
+
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The parts that run: what requests work on, and the loop that lets time pass."""
+
+    core: Core
+    ticker: Ticker
+
+
+async def serve(settings: Settings, emit: Emit) -> int:
+    """Run the service until a signal ends it; its exit code.
+
+    Raises `BadSettings`, `SchemaOutdated`, `AnotherDispatcher`, and what the database raises if it is away.
+    """
+    with _bound_socket(settings) as listener:
+        host, port = listener.getsockname()[:2]
+        async with running(settings, emit, f"{host}:{port}") as service:
+            application = create_app(service.core, emit)
+            server = _Server(_uvicorn_config(application))
+            with _signals() as signals:
+                serving = asyncio.create_task(server.serve(sockets=[listener]), name="server")
+                emit(ServerListening(host, port))
+                exit_code = await _until_asked_to_end(service.core, serving, signals, emit)
+                service.core.phase = Phase.DRAINING
+                await service.ticker.stop()
+                await application.wait_idle(settings.shutdown_grace_sec)
+                server.should_exit = True
+                await serving
+    emit(ServerStopped())
+    return exit_code
+
+
+@asynccontextmanager
+async def running(settings: Settings, emit: Emit, address: str, clock: Clock | None = None) -> AsyncIterator[Service]:
+    """The service without its HTTP side: migrated, recovered, dispatching and ticking by `clock`."""
+    async with _sole_owner(settings) as (engines, is_locked):
+        await _bring_up_to_date(settings, engines, emit)
+        clock = clock or Clock()
+        dispatcher = Dispatcher(clock, emit, address)
+        await dispatcher.take(engines.writer, locked=is_locked)
+        core = Core(settings, engines, dispatcher, clock, emit)
+        memory = OrderAndCounts(core.order, core.counts, lambda: recover(core))
+        core.writer = Writer(engines.writer, memory, dispatcher, clock, emit)
+        await recover(core)
+        core.writer.start()
+        ticker = Ticker(core)
+        ticker.start()
+        core.phase = Phase.SERVING
+        try:
+            yield Service(core, ticker)
+        finally:
+            core.phase = Phase.DRAINING
+            await ticker.stop()
+            await core.writer.close()
+            if core.writer.lost is None:
+                # A database that is away cannot be told; the next server waits the claim out.
+                with suppress(Exception):
+                    await dispatcher.release(engines.writer)
+
+
+@asynccontextmanager
+async def _sole_owner(settings: Settings) -> AsyncIterator[tuple[Engines, bool]]:
+    """The database, and whether a lock on a file keeps every other server away from it.
+
+    Raises `AnotherDispatcher` if the lock is taken.
+    """
+    address = parse_url(settings.database_url)
+    synchronous = "normal" if settings.sqlite_synchronous == "normal" else "full"
+    async with open_engines(settings.database_url, synchronous=synchronous) as engines:
+        if address.dialect != SQLITE:
+            yield engines, False
+            return
+        lock = FileLock(Path(address.target))
+        if not lock.take():
+            holder = await _holder_of(engines)
+            raise AnotherDispatcher(holder.holder, holder.address)
+        try:
+            yield engines, True
+        finally:
+            lock.release()
+
+
+async def _holder_of(engines: Engines) -> Holder:
+    """Who holds a database whose lock is taken; it may not have written its name yet."""
+    with suppress(Exception):
+        async with engines.reader.begin() as connection:
+            if (holder := await read_holder(connection)) is not None:
+                return holder
+    return Holder("a server that is just starting", "an address not known yet", 0, None, None)
+
+
+async def _bring_up_to_date(settings: Settings, engines: Engines, emit: Emit) -> None:
+    """A SQLite file is migrated as a matter of course, a Postgres only if told to: others may use it."""
+    if engines.dialect == SQLITE or settings.migrate:
+        before = await migrate.status(settings.database_url)
+        if before.pending:
+            await migrate.upgrade(settings.database_url)
+            emit(SchemaMigrated(before.current, before.head))
+    await migrate.require_current(engines.writer)
+
+
+@contextmanager
+def _bound_socket(settings: Settings) -> Iterator[socket.socket]:
+    """A socket bound first of all, so that a port in use is found out before anything is touched."""
+    try:
+        [*addresses] = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = addresses[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise BadSettings(f"FAIRLANE_HOST {settings.host!r} is no address of this machine: {error}") from error
+    with listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+        except OSError as error:
+            where = f"{settings.host}:{settings.port}"
+            raise BadSettings(f"cannot listen on {where}: {error.strerror}; choose another FAIRLANE_PORT") from error
+        yield listener
+
+
+def _uvicorn_config(application: object) -> uvicorn.Config:
+    return uvicorn.Config(
+        application,  # type: ignore[arg-type] # uvicorn's own ASGI types are wider than any application's
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handling: it closes the listener first, and Fairlane answers while it drains."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextmanager
+def _signals() -> Iterator[asyncio.Queue[signal.Signals]]:
+    """The first ending signal is put into the queue; a second one ends the process on the spot, as a crash
+    would, which loses nothing that was acknowledged."""
+    loop, received = asyncio.get_running_loop(), asyncio.Queue[signal.Signals]()
+
+    def receive(number: signal.Signals) -> None:
+        if not received.empty() or is_ending:
+            os._exit(128 + number)
+        is_ending.append(number)
+        received.put_nowait(number)
+
+    is_ending: list[signal.Signals] = []
+    for number in _ENDING:
+        loop.add_signal_handler(number, receive, number)
+    try:
+        yield received
+    finally:
+        for number in _ENDING:
+            loop.remove_signal_handler(number)
+
+
+async def _until_asked_to_end(
+    core: Core, serving: asyncio.Task[None], signals: asyncio.Queue[signal.Signals], emit: Emit
+) -> int:
+    """Wait for a signal (0), or for what makes going on impossible (1)."""
+    asked = asyncio.create_task(signals.get(), name="signal")
+    lost = asyncio.create_task(core.writer.lost_event.wait(), name="dispatch lost")
+    await asyncio.wait({asked, lost, serving}, return_when=asyncio.FIRST_COMPLETED)
+    lost.cancel()
+    if asked.done():
+        emit(ServerDraining(asked.result().name))
+        return 0
+    asked.cancel()
+    if core.writer.lost is not None:
+        emit(DispatchTakenOver())
+    return 1

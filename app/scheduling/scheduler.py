@@ -1,0 +1,455 @@
+"""The order of all queues, in memory: what each event of a job's life does to it, and what goes next.
+The only door to this package for the layers above. It knows nothing of SQL, leases or the time of day."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from app.scheduling.journal import Journal, Savepoint, Touched
+from app.scheduling.lanes import Lane, Tenant
+from app.scheduling.policies import SHARE, Policy, ordering, step_units
+from app.scheduling.queue import Books, Queue
+from app.scheduling.records import (
+    LaneTime,
+    Pick,
+    QueuedJob,
+    QueueState,
+    QueueTime,
+    Snapshot,
+    TenantState,
+)
+
+__all__ = [
+    "SHARE",
+    "LaneTime",
+    "Pick",
+    "Policy",
+    "QueueState",
+    "QueueTime",
+    "QueuedJob",
+    "Savepoint",
+    "Scheduler",
+    "Snapshot",
+    "TenantState",
+    "step_units",
+]
+
+
+class Scheduler:
+    """Decides which queued job goes next, in every queue, under one policy.
+
+    Each event below applies what it causes in one order: job into or out of its lane, running count,
+    refund, join, return, empty. An event costs O(log lanes + log lane length); one that opens or shuts
+    a tenant (its pause, its cap, a weight) costs that for each of the tenant's lanes.
+
+    Changes apply at once. Between `begin` and `commit` they can be rolled back exactly. A tenant never
+    heard of has weight 1, no cap and is not paused; a queue never heard of starts at clock 0.
+    """
+
+    def __init__(self, policy: Policy, step_units: int) -> None:
+        """`step_units` is a step of priority in units, see `policies.step_units`."""
+        self.policy = policy
+        self._ordering = ordering(policy, step_units)
+        self._step = step_units
+        self._journal = Journal()
+        self._clear()
+
+    # -- events of a job's life
+
+    def enqueue(
+        self,
+        *,
+        job_id: str,
+        seq: int,
+        tenant: str,
+        queue: str,
+        priority: int,
+        cost: int,
+        due_at: int,
+        submitted_at: int,
+    ) -> QueuedJob:
+        """A job is submitted due now, or becomes due: it waits, with a new effective priority.
+
+        Times in microseconds since the epoch. `ValueError` if the job is queued already.
+        """
+        self._refuse_queued(job_id)
+        lane = self._lane(queue, tenant)
+        home = self._queues[queue]
+        # The join comes first, as the effective priority depends on it. It does not ask for the job.
+        if not lane.jobs:
+            home.join(lane)
+        job = QueuedJob(
+            id=job_id,
+            seq=seq,
+            tenant=tenant,
+            queue=queue,
+            priority=priority,
+            cost=cost,
+            due_at=due_at,
+            submitted_at=submitted_at,
+            effective_priority=home.effective_priority(lane, priority),
+        )
+        self._put_in(lane, job)
+        home.settle(lane)
+        return job
+
+    def pick(self, queue: str) -> Pick | None:
+        """Take out the job that goes next in `queue`: its lane is charged, its tenant runs one more.
+
+        None if the queue is unknown or paused, or no lane of it is pickable. Counts as one dispatch;
+        a tenant that reaches its cap by it is hidden in all queues.
+        """
+        home = self._queues.get(queue)
+        lane = home.next_lane() if home else None
+        if home is None or lane is None:
+            return None
+        job, tenant = lane.head, lane.tenant
+        home.move_clock(lane)
+        charge = home.charge(lane, job.cost)
+        self._take_out(lane, job)
+        self._set_running(tenant, tenant.running + 1)
+        home.settle(lane)
+        if not tenant.may_run:
+            self._settle_all(tenant)
+        home.catch_up_if_empty()
+        return Pick(job, charge, tenant.weight)
+
+    def requeue(self, job: QueuedJob, charge: int) -> None:
+        """A leased job goes straight back to waiting, with the effective priority it had.
+
+        `charge` units are given back: the pick's for a release or a lapse before the start, else 0.
+        `ValueError` if the job is queued already.
+        """
+        self._refuse_queued(job.id)
+        lane = self._lane(job.queue, job.tenant)
+        home, tenant = self._queues[job.queue], lane.tenant
+        could_run, was_empty = tenant.may_run, not lane.jobs
+        self._put_in(lane, job)
+        self._set_running(tenant, tenant.running - 1)
+        home.refund(lane, charge)
+        if was_empty:
+            home.join(lane)
+        self._return_if_opened(tenant, could_run=could_run)
+        home.settle(lane)
+
+    def end(self, tenant: str, queue: str, charge_back: int = 0) -> None:
+        """An attempt has ended and its job is not queued: the tenant runs one less, its lanes may return.
+
+        `charge_back` units are given back to its lane in `queue`, for an attempt that never started.
+        """
+        owner = self._tenants.get(tenant)
+        if owner is None:
+            return
+        could_run = owner.may_run
+        self._set_running(owner, owner.running - 1)
+        lane = owner.lanes.get(queue)
+        # A lane that was forgotten was at or behind the clock, where a refund gives nothing.
+        if lane is not None:
+            self._queues[queue].refund(lane, charge_back)
+            self._queues[queue].settle(lane)
+        self._return_if_opened(owner, could_run=could_run)
+        self._drop_if_blank(owner)
+
+    def withdraw(self, job_id: str) -> QueuedJob | None:
+        """A queued job leaves unpicked, by a cancel or because SQL no longer has it queued.
+
+        Returns it, or None if it was not queued.
+        """
+        job = self._jobs.get(job_id)
+        if job is None:
+            return None
+        lane, home = self._lane(job.queue, job.tenant), self._queues[job.queue]
+        self._take_out(lane, job)
+        home.settle(lane)
+        home.catch_up_if_empty()
+        return job
+
+    def reprioritize(self, job_id: str, priority: int) -> QueuedJob | None:
+        """Give a queued job another priority, in force at once; its effective priority moves along.
+
+        Returns the job as it is now, or None if it was not queued.
+        """
+        old = self._jobs.get(job_id)
+        if old is None:
+            return None
+        effective = max(0, old.effective_priority + priority - old.priority)
+        new = replace(old, priority=priority, effective_priority=effective)
+        lane = self._lane(old.queue, old.tenant)
+        self._take_out(lane, old)
+        self._put_in(lane, new)
+        self._queues[old.queue].settle(lane)
+        return new
+
+    # -- settings
+
+    def set_tenant(self, name: str, *, weight: int, max_running: int | None, paused: bool) -> None:
+        """Settings that act on the next pick; a weight on later charges. `max_running` None is no cap.
+
+        O(1) if nothing changes, else O(log lanes) for each of the tenant's lanes.
+        """
+        wanted = (weight, max_running, paused)
+        tenant = self._tenants.get(name) or Tenant(name)
+        if wanted == (tenant.weight, tenant.max_running, tenant.paused):
+            return
+        tenant = self._tenant(name)
+        could_run = tenant.may_run
+        for lane in tenant.lanes.values():
+            self._queues[lane.queue].hide(lane)
+        self._journal.assign(tenant, "weight", weight)
+        self._journal.assign(tenant, "max_running", max_running)
+        self._journal.assign(tenant, "paused", paused)
+        self._return_if_opened(tenant, could_run=could_run)
+        self._settle_all(tenant)
+        self._drop_if_blank(tenant)
+
+    def set_queue(self, name: str, *, paused: bool) -> None:
+        """Whether `pick` passes over this queue. Its lanes stay as they are."""
+        if paused or name in self._queues:
+            self._journal.assign(self._queue(name), "paused", paused)
+
+    # -- undo, and what SQL has to write
+
+    def begin(self) -> None:
+        """Remember every change from here on. `RuntimeError` if that is so already."""
+        self._journal.begin()
+
+    def commit(self) -> None:
+        """Keep what has changed since `begin`."""
+        self._journal.commit()
+
+    def rollback(self) -> None:
+        """Undo exactly what has changed since `begin`, what was touched and taken included."""
+        self._journal.rollback()
+
+    def savepoint(self) -> Savepoint:
+        """A point after `begin` to roll back to, any number of times; they nest."""
+        return self._journal.savepoint()
+
+    def rollback_to(self, mark: Savepoint) -> None:
+        """Undo exactly what has changed since `mark` and stay open."""
+        self._journal.rollback_to(mark)
+
+    def take_dirty(self) -> tuple[list[LaneTime], list[QueueTime]]:
+        """The lanes and queues that SQL must write, each once with its present values.
+
+        They count as written from here on, unless a rollback undoes this call.
+        """
+        lanes = [LaneTime(lane.queue, lane.tenant.name, lane.virtual_time) for lane in self._books.lanes.take()]
+        return lanes, [queue.time() for queue in self._books.queues.take()]
+
+    # -- reading
+
+    def queued_job(self, job_id: str) -> QueuedJob | None:
+        """The job as it waits, None if it does not."""
+        return self._jobs.get(job_id)
+
+    def can_pick(self, queue: str) -> bool:
+        """Whether `pick` would return a job."""
+        home = self._queues.get(queue)
+        return home is not None and home.next_lane() is not None
+
+    def is_pickable(self, queue: str, tenant: str) -> bool:
+        """Whether the lane has a job and its tenant may run one; a paused queue keeps its pickable lanes."""
+        lane = self._find_lane(queue, tenant)
+        return lane is not None and lane.is_pickable
+
+    def lane(self, queue: str, tenant: str) -> LaneTime | None:
+        """The lane's virtual time; None if it is not in memory, which is as good as at the clock."""
+        lane = self._find_lane(queue, tenant)
+        return LaneTime(queue, tenant, lane.virtual_time) if lane else None
+
+    def queue(self, name: str) -> QueueState:
+        """The queue's clock, since_move, horizon and pause."""
+        home = self._queues.get(name)
+        return home.state() if home else QueueState(name, clock=0, since_move=0, horizon=0, paused=False)
+
+    def tenant(self, name: str) -> TenantState:
+        """The tenant's settings and running count."""
+        return (self._tenants.get(name) or Tenant(name)).state()
+
+    def running(self, tenant: str) -> int:
+        """How many jobs of the tenant are leased, over all queues."""
+        owner = self._tenants.get(tenant)
+        return owner.running if owner else 0
+
+    def queued_in(self, queue: str) -> int:
+        """How many jobs wait in the queue, those of hidden lanes included."""
+        home = self._queues.get(queue)
+        return home.queued if home else 0
+
+    def queued_of(self, queue: str, tenant: str) -> int:
+        """How many jobs of the tenant wait in the queue."""
+        lane = self._find_lane(queue, tenant)
+        return len(lane.jobs) if lane else 0
+
+    def snapshot(self) -> Snapshot:
+        """Everything that the order depends on, in O(all of it): for an audit, or for `load`."""
+        lanes = [lane for tenant in self._tenants.values() for lane in tenant.lanes.values()]
+        return Snapshot(
+            tenants=[tenant.state() for tenant in self._tenants.values()],
+            queues=[queue.state() for queue in self._queues.values()],
+            lanes=[LaneTime(lane.queue, lane.tenant.name, lane.virtual_time) for lane in lanes],
+            jobs=list(self._jobs.values()),
+        )
+
+    # -- restart
+
+    def load(self, snapshot: Snapshot) -> None:
+        """Replace everything by what SQL holds, in O(all of it): the order goes on as if never stopped.
+
+        Lanes and clocks are taken as written, nothing joins anew. Two things are mended, and touched so
+        that SQL follows: a pickable lane with more credit than the rules ever give is raised to that
+        bound, and jobs without a lane's row get a lane at the clock. `RuntimeError` while a journal is
+        open, `ValueError` if a job or a lane comes twice.
+        """
+        if self._journal.is_open:
+            raise RuntimeError("a journal is open")
+        self._clear()
+        for queue in snapshot.queues:
+            self._load_queue(queue)
+        for tenant in snapshot.tenants:
+            self._load_tenant(tenant)
+        for lane in snapshot.lanes:
+            self._load_lane(lane)
+        self._load_jobs(snapshot)
+        for owner in list(self._tenants.values()):
+            self._drop_if_blank(owner)
+
+    @property
+    def may_forget(self) -> bool:
+        """Whether `forget_idle` has anything to look at."""
+        return bool(self._emptied)
+
+    def forget_idle(self, limit: int) -> list[tuple[str, str]]:
+        """Drop empty lanes at or behind their clock, and tenants of whom nothing is left to know.
+
+        Looks at no more than `limit` lanes, O(1) each, and returns the (queue, tenant) of those it
+        dropped, so that SQL can drop them too. A lane that comes again joins at the clock, as it would
+        have. `RuntimeError` while a journal is open.
+        """
+        if self._journal.is_open:
+            raise RuntimeError("a journal is open")
+        forgotten = []
+        for _ in range(min(limit, len(self._emptied))):
+            lane = next(iter(self._emptied))
+            del self._emptied[lane]
+            if self._find_lane(lane.queue, lane.tenant.name) is not lane or lane.jobs:
+                continue
+            if lane.virtual_time > self._queues[lane.queue].clock:
+                self._emptied[lane] = None  # looked at again later, after the others
+                continue
+            self._forget(lane)
+            forgotten.append((lane.queue, lane.tenant.name))
+        return forgotten
+
+    # -- what the events are made of
+
+    def _put_in(self, lane: Lane, job: QueuedJob) -> None:
+        self._queues[lane.queue].put_in(lane, job)
+        self._journal.insert(self._jobs, job.id, job)
+
+    def _take_out(self, lane: Lane, job: QueuedJob) -> None:
+        self._queues[lane.queue].take_out(lane, job)
+        self._journal.delete(self._jobs, job.id)
+        if not lane.jobs:
+            self._emptied[lane] = None
+
+    def _set_running(self, tenant: Tenant, running: int) -> None:
+        # A row that was leased by hand ends without having begun here; the audit mends the count.
+        self._journal.assign(tenant, "running", max(0, running))
+
+    def _return_if_opened(self, tenant: Tenant, *, could_run: bool) -> None:
+        if could_run or not tenant.may_run:
+            return
+        for lane in tenant.lanes.values():
+            if lane.jobs:
+                self._queues[lane.queue].return_lane(lane)
+        self._settle_all(tenant)
+
+    def _settle_all(self, tenant: Tenant) -> None:
+        for lane in tenant.lanes.values():
+            self._queues[lane.queue].settle(lane)
+
+    def _refuse_queued(self, job_id: str) -> None:
+        if job_id in self._jobs:
+            raise ValueError(f"already queued: {job_id}")
+
+    # -- what is known, by name
+
+    def _clear(self) -> None:
+        self._tenants: dict[str, Tenant] = {}
+        self._queues: dict[str, Queue] = {}
+        self._jobs: dict[str, QueuedJob] = {}
+        self._books = Books(self._journal, Touched(self._journal), Touched(self._journal))
+        # Lanes that may be forgotten, the longest empty first. Only a hint that is checked when used, so
+        # it is not journaled: a rollback may leave lanes in it that are gone or full, and takes none out.
+        self._emptied: dict[Lane, None] = {}
+
+    def _tenant(self, name: str) -> Tenant:
+        tenant = self._tenants.get(name)
+        if tenant is None:
+            tenant = Tenant(name)
+            self._journal.insert(self._tenants, name, tenant)
+        return tenant
+
+    def _queue(self, name: str) -> Queue:
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = Queue(name, self._ordering, self._step, self._books)
+            self._journal.insert(self._queues, name, queue)
+            self._books.queues.add(queue)
+        return queue
+
+    def _lane(self, queue: str, tenant: str) -> Lane:
+        home, owner = self._queue(queue), self._tenant(tenant)
+        lane = owner.lanes.get(queue)
+        if lane is None:
+            lane = Lane(queue, owner, home.clock)
+            self._journal.insert(owner.lanes, queue, lane)
+            self._books.lanes.add(lane)
+        return lane
+
+    def _find_lane(self, queue: str, tenant: str) -> Lane | None:
+        owner = self._tenants.get(tenant)
+        return owner.lanes.get(queue) if owner else None
+
+    def _forget(self, lane: Lane) -> None:
+        del lane.tenant.lanes[lane.queue]
+        self._books.lanes.discard(lane)
+        self._drop_if_blank(lane.tenant)
+
+    def _drop_if_blank(self, tenant: Tenant) -> None:
+        if tenant.is_blank:
+            self._journal.delete(self._tenants, tenant.name)
+
+    def _load_queue(self, state: QueueState) -> None:
+        queue = Queue(state.name, self._ordering, self._step, self._books)
+        queue.clock, queue.since_move, queue.horizon = state.clock, state.since_move, state.horizon
+        queue.paused = state.paused
+        self._journal.insert(self._queues, state.name, queue)
+
+    def _load_tenant(self, state: TenantState) -> None:
+        tenant = self._tenant(state.name)
+        tenant.weight, tenant.max_running = state.weight, state.max_running
+        tenant.paused, tenant.running = state.paused, state.running
+
+    def _load_lane(self, time: LaneTime) -> None:
+        tenant = self._tenant(time.tenant)
+        self._queue(time.queue)
+        lane = Lane(time.queue, tenant, time.virtual_time)
+        self._journal.insert(tenant.lanes, time.queue, lane)
+        self._emptied[lane] = None
+
+    def _load_jobs(self, snapshot: Snapshot) -> None:
+        waiting: defaultdict[Lane, list[QueuedJob]] = defaultdict(list)
+        for job in snapshot.jobs:
+            self._refuse_queued(job.id)
+            self._jobs[job.id] = job
+            waiting[self._lane(job.queue, job.tenant)].append(job)
+        lanes: defaultdict[str, list[Lane]] = defaultdict(list)
+        for lane, jobs in waiting.items():
+            self._queues[lane.queue].fill(lane, jobs)
+            lanes[lane.queue].append(lane)
+        for name, filled in lanes.items():
+            self._queues[name].show_all(filled)

@@ -1,0 +1,175 @@
+"""The settings, read once and handed down as an argument. Each is a `FAIRLANE_` variable and a flag of
+`fairlane serve`; what cannot be used is refused with a sentence that names it and says what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+from app.errors import BadSettings
+
+PREFIX: Final = "FAIRLANE_"
+_TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
+
+
+class _Unusable(ValueError):
+    """The text does not fit; the message says what would."""
+
+
+def _text(raw: str) -> str:
+    if not raw.strip() or not raw.isprintable():
+        raise _Unusable("some printable text")
+    return raw
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def parse(raw: str) -> int:
+        if not (raw.isascii() and raw.isdigit() and len(raw) < 19 and low <= int(raw) <= high):
+            raise _Unusable(f"a whole number from {low} to {high}")
+        return int(raw)
+
+    return parse
+
+
+def _decimal(raw: str) -> Decimal:
+    try:
+        number = Decimal(raw)
+    except InvalidOperation:
+        number = Decimal("NaN")
+    if not (number.is_finite() and 0 <= number <= 1_000_000):
+        raise _Unusable("a number from 0 to 1000000, decimals allowed")
+    return number
+
+
+def _rate(raw: str) -> float | None:
+    if raw == "none":
+        return None
+    try:
+        number = float(raw)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= 1e9:
+        raise _Unusable("a number over 0, or none for no limit")
+    return number
+
+
+def _burst(raw: str) -> int | None:
+    return None if raw == "none" else _whole(1, 1_000_000_000)(raw)
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def parse(raw: str) -> str:
+        if raw not in words:
+            raise _Unusable(" or ".join(words))
+        return raw
+
+    return parse
+
+
+def _flag(raw: str) -> bool:
+    if raw.lower() not in _TRUE | _FALSE:
+        raise _Unusable("true or false")
+    return raw.lower() in _TRUE
+
+
+def _seconds(raw: str) -> float:
+    try:
+        number = float(raw)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 3600:
+        raise _Unusable("a number of seconds from 0 to 3600")
+    return number
+
+
+def _setting(default: str, parse: Callable[[str], Any], means: str) -> Any:
+    return field(metadata={"default": default, "parse": parse, "means": means})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings of the service; `means` of each stands in the help and in the documentation."""
+
+    host: str = _setting("127.0.0.1", _text, "address to listen on")
+    port: int = _setting("8080", _whole(0, 65535), "port to listen on; 0 takes a free one")
+    database_url: str = _setting(
+        "sqlite:///fairlane.db", _text, "a SQLite file (sqlite:///file) or a Postgres (postgres://...)"
+    )
+    migrate: bool = _setting("false", _flag, "bring an old Postgres schema up to date at the start")
+    policy: str = _setting(
+        "virtual-time", _one_of("virtual-time", "penalty"), "what runs next: virtual-time or penalty"
+    )
+    priority_step: Decimal = _setting("1", _decimal, "shares that one priority level is worth between tenants")
+    tick_ms: int = _setting("500", _whole(1, 60_000), "longest pause between two ticks, in milliseconds")
+    sqlite_synchronous: str = _setting(
+        "full",
+        _one_of("full", "normal"),
+        "full, or normal: faster, but a power loss may undo the last commits",
+    )
+    default_rate_per_sec: float | None = _setting(
+        "none", _rate, "jobs a second that a tenant may submit if it has no rate of its own; none: no limit"
+    )
+    default_burst: int | None = _setting("none", _burst, "jobs that such a tenant may submit at once")
+    log_format: str = _setting(
+        "auto", _one_of("auto", "console", "json"), "console, json, or auto: console on a terminal"
+    )
+    log_level: str = _setting("info", _one_of("debug", "info", "warning", "error"), "least level to log")
+    shutdown_grace_sec: float = _setting("5", _seconds, "seconds that requests in flight get at the end")
+
+    def __post_init__(self) -> None:
+        if self.default_burst is not None and self.default_rate_per_sec is None:
+            raise BadSettings("FAIRLANE_DEFAULT_BURST needs FAIRLANE_DEFAULT_RATE_PER_SEC beside it")
+
+    def shown(self) -> dict[str, str]:
+        """Every setting as text, by its variable's name, without the password in the database's address."""
+        texts = {PREFIX + f.name.upper(): _as_text(getattr(self, f.name)) for f in fields(self)}
+        texts[PREFIX + "DATABASE_URL"] = without_password(self.database_url)
+        return texts
+
+
+def read_settings(environ: Mapping[str, str], flags: Mapping[str, str | None] | None = None) -> Settings:
+    """The settings that `environ` and `flags` (by field name; None: not given) say; a flag wins.
+
+    Raises `BadSettings` for a value that cannot be used and for a `FAIRLANE_` variable nobody knows.
+    """
+    flags = flags or {}
+    known = {PREFIX + f.name.upper() for f in fields(Settings)}
+    unknown = sorted(name for name in environ if name.startswith(PREFIX) and name not in known | _FOR_TESTS)
+    if unknown:
+        raise BadSettings(f"{unknown[0]} is not a setting of Fairlane; `fairlane config` lists them all")
+    values: dict[str, Any] = {}
+    for f in fields(Settings):
+        variable, flag = PREFIX + f.name.upper(), flags.get(f.name)
+        name = variable if flag is None else "--" + f.name.replace("_", "-")
+        raw = environ.get(variable, f.metadata["default"]) if flag is None else flag
+        try:
+            values[f.name] = f.metadata["parse"](raw)
+        except _Unusable as expected:
+            shown = without_password(raw)
+            raise BadSettings(f"{name} must be {expected}, not {shown!r}") from None
+    return Settings(**values)
+
+
+_FOR_TESTS: Final = frozenset({"FAIRLANE_TEST_POSTGRES_URL"})
+
+
+def without_password(url: str) -> str:
+    """The address with `***` in place of a password."""
+    try:
+        parts = urlsplit(url)
+        password = parts.password
+    except ValueError:
+        return "***"
+    if password is None:
+        return url
+    user, host = parts.username or "", parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{user}:***@{host}"))
+
+
+def _as_text(value: object) -> str:
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,358 @@
+"""Everything SQLite and Postgres do differently, as a list of those differences. Statements elsewhere in
+`store` are written once and run on both; what they cannot share, they call from here. Knows no table."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+import asyncpg
+import msgspec
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Dialect,
+    Executable,
+    FromClause,
+    Row,
+    Table,
+    bindparam,
+    event,
+    func,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import Grouping
+from sqlalchemy.sql.functions import FunctionElement
+
+from app.errors import BadSettings
+from app.store.types import HexId, Moment
+
+SQLITE: Final = "sqlite"
+POSTGRES: Final = "postgresql"
+
+OLDEST_SQLITE: Final = (3, 38)  # STRICT, RETURNING, UPDATE FROM, and JSON always built in
+OLDEST_POSTGRES: Final = 15
+
+# --- How a connection is made ready -------------------------------------------------------------------------
+
+SQLITE_BEGIN: Final = "sqlite_begin"
+"""The execution option that says how a transaction begins on SQLite. Writers take the lock at once: one that
+reads first and then writes would fail with BUSY_SNAPSHOT however long the busy timeout is."""
+
+
+def refuse_old_sqlite(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> None:
+    if version < OLDEST_SQLITE:
+        raise BadSettings(f"SQLite 3.38 or newer is needed, this Python brings {'.'.join(map(str, version))}")
+
+
+def refuse_old_postgres(version: int) -> None:
+    if version < OLDEST_POSTGRES:
+        raise BadSettings(f"PostgreSQL 15 or newer is needed, the server is version {version}")
+
+
+def prepare_sqlite(engine: AsyncEngine, pragmas: Mapping[str, str | int]) -> None:
+    """Sets `pragmas` on every new connection and takes BEGIN out of the driver's hands into ours."""
+
+    def connect(connection: Any, _record: object) -> None:
+        # The driver's own BEGIN comes late, never before DDL, and is never IMMEDIATE.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        for pragma, value in pragmas.items():
+            cursor.execute(f"PRAGMA {pragma} = {value}")
+        cursor.close()
+
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql(connection.get_execution_options().get(SQLITE_BEGIN, "BEGIN"))
+
+    event.listen(engine.sync_engine, "connect", connect)
+    event.listen(engine.sync_engine, "begin", begin)
+
+
+def prepare_postgres(engine: AsyncEngine) -> None:
+    """Refuses an old server, and a server that would acknowledge a commit before it is on disk."""
+
+    def connect(connection: Any, _record: object) -> None:
+        refuse_old_postgres(connection.driver_connection.get_server_version().major)
+        cursor = connection.cursor()
+        cursor.execute(
+            "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+        )
+        cursor.close()
+        connection.commit()
+
+    event.listen(engine.sync_engine, "connect", connect)
+
+
+# --- What an error means ------------------------------------------------------------------------------------
+
+_BUSY_OR_BROKEN_SQLITE: Final = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_PROTOCOL,
+    }
+)
+
+# The classes of SQLSTATEs, and some single ones, that a later try may not meet again.
+_AWAY_ON_POSTGRES: Final = (
+    "08",  # connection
+    "28",  # not let in
+    "3D000",  # no such database
+    "25006",  # read only: a standby
+    "40001",  # serialization
+    "40P01",  # deadlock
+    "53",  # connections, memory or disk used up
+    "55P03",  # lock timeout
+    "57",  # stopping, starting, crashed, cancelled by a timeout
+    "58",  # disk errors
+)
+
+
+def violated_constraint(error: BaseException) -> str | None:
+    """The name of the CHECK, trigger, key or foreign key that refused a write, the same on both engines.
+    None where an engine gives none: NOT NULL, types, and SQLite's own foreign keys."""
+    if not isinstance(error, DBAPIError) or error.orig is None:
+        return None
+    driver_error = error.driver_exception
+    if isinstance(driver_error, asyncpg.PostgresError):
+        return getattr(driver_error, "constraint_name", None)
+    if isinstance(driver_error, sqlite3.IntegrityError):
+        return _sqlite_constraint(driver_error)
+    return None
+
+
+def _sqlite_constraint(error: sqlite3.IntegrityError) -> str | None:
+    message = str(error)
+    kind, _, rest = message.partition(": ")
+    if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_CHECK:
+        return rest
+    if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_TRIGGER:
+        return kind  # ours say `name: sentence`
+    # Keys have names on SQLite too, but it tells the columns: `UNIQUE constraint failed: jobs.tenant, jobs.id`.
+    table = rest.partition(".")[0]
+    if error.sqlite_errorcode in (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_ROWID):
+        return f"pk_{table}"
+    if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_UNIQUE:
+        return "_".join(["uq", table, *(column.partition(".")[2] for column in rest.split(", "))])
+    return None
+
+
+def is_unavailable(error: BaseException) -> bool:
+    """Whether the database is away, overloaded or full, rather than the statement wrong. What was being
+    written may or may not be there."""
+    if isinstance(error, (TimeoutError, OSError, PoolTimeout)):
+        return True
+    if isinstance(error, DBAPIError):
+        return error.connection_invalidated or (error.orig is not None and is_unavailable(error.driver_exception))
+    if isinstance(error, sqlite3.Error):
+        # The low byte is the kind, the rest says more; an error of the driver's own carries no code.
+        return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in _BUSY_OR_BROKEN_SQLITE
+    if isinstance(error, asyncpg.PostgresError):
+        return (error.sqlstate or "").startswith(_AWAY_ON_POSTGRES)
+    return isinstance(error, asyncpg.InterfaceError)
+
+
+# --- What the words differ for ------------------------------------------------------------------------------
+
+
+class now_by_default(FunctionElement[datetime]):  # noqa: N801 - it is written like an SQL function
+    """The server's time, for rows that are typed by hand. Fairlane's own rows bring their times along."""
+
+    inherit_cache = True
+    type = Moment()
+
+
+class new_id_by_default(FunctionElement[str]):  # noqa: N801
+    """A random id, for rows that are typed by hand. Fairlane's own ids are UUIDv7."""
+
+    inherit_cache = True
+    type = HexId()
+
+
+@compiles(now_by_default, "sqlite")
+def _now_on_sqlite(_element: now_by_default, _compiler: SQLCompiler, **_kw: Any) -> str:
+    return "strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z'"
+
+
+@compiles(now_by_default, "postgresql")
+def _now_on_postgres(_element: now_by_default, _compiler: SQLCompiler, **_kw: Any) -> str:
+    return "now()"
+
+
+@compiles(new_id_by_default, "sqlite")
+def _new_id_on_sqlite(_element: new_id_by_default, _compiler: SQLCompiler, **_kw: Any) -> str:
+    return "lower(hex(randomblob(16)))"
+
+
+@compiles(new_id_by_default, "postgresql")
+def _new_id_on_postgres(_element: new_id_by_default, _compiler: SQLCompiler, **_kw: Any) -> str:
+    return "gen_random_uuid()"
+
+
+class tested_only(FunctionElement[Any]):  # noqa: N801
+    """A column or condition that rows are tested by, and that no index is looked up for.
+
+    Without statistics SQLite takes `state = 'queued'` for the best way to find a row, however few rows the
+    other conditions leave; behind a unary plus it stays a test.
+    """
+
+    inherit_cache = True
+
+    def __init__(self, tested: ColumnElement[Any]) -> None:
+        super().__init__(tested if isinstance(tested, Column) else Grouping(tested))
+        self.type = tested.type
+
+
+@compiles(tested_only)
+def _tested(element: tested_only, compiler: SQLCompiler, **kw: Any) -> str:
+    return compiler.process(element.clauses, **kw)
+
+
+@compiles(tested_only, "sqlite")
+def _tested_on_sqlite(element: tested_only, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"+{compiler.process(element.clauses, **kw)}"
+
+
+# --- What a statement cannot say on both --------------------------------------------------------------------
+
+Upsert: TypeAlias = postgresql.Insert | sqlite.Insert
+
+
+def upsert(connection: AsyncConnection, table: Table, *, keys: Sequence[str], update: Sequence[str]) -> Upsert:
+    """An INSERT that sets the columns in `update` where the key exists, and leaves the row alone if there are
+    none. Not for `jobs` and `job_attempts`: on SQLite a trigger refuses a key that exists."""
+    insert: Upsert = sqlite.insert(table) if connection.dialect.name == SQLITE else postgresql.insert(table)
+    if not update:
+        return insert.on_conflict_do_nothing(index_elements=list(keys))
+    return insert.on_conflict_do_update(
+        index_elements=list(keys), set_={name: insert.excluded[name] for name in update}
+    )
+
+
+async def draw_seqs(connection: AsyncConnection, count: int) -> list[int]:
+    """The next `count` numbers of `jobs.seq`, growing. Nobody else is given them, hand-typed inserts included,
+    and on Postgres not even if the transaction is rolled back."""
+    if connection.dialect.name == POSTGRES:
+        drawn = await connection.scalars(_DRAW_ON_POSTGRES, {"count": count})
+        return sorted(drawn)
+    # The number AUTOINCREMENT would have given last. Moving it here, not only through the inserts that follow,
+    # keeps a second draw in the same transaction from drawing the same numbers.
+    last = await connection.scalar(_DRAW_ON_SQLITE, {"count": count})
+    return list(range(last - count + 1, last + 1))
+
+
+_DRAW_ON_POSTGRES: Final = text("SELECT nextval('jobs_seq_seq') FROM generate_series(1, :count)")
+_DRAW_ON_SQLITE: Final = text("UPDATE sqlite_sequence SET seq = seq + :count WHERE name = 'jobs' RETURNING seq")
+
+
+# --- Many rows in one statement -----------------------------------------------------------------------------
+
+ROWS_PER_STATEMENT: Final = 1000
+
+Rows: TypeAlias = Sequence[Mapping[str, Any]]
+
+
+async def select_each(
+    connection: AsyncConnection, table: Table, rows: Rows, *, keys: Sequence[str]
+) -> list[Row[*tuple[Any, ...]]]:
+    """The rows of `table` whose `keys` are those of any of `rows`, whole and in no order.
+
+    Two columns `IN` a list of pairs would be a scan of the whole table on SQLite.
+    """
+    columns = [table.c[name] for name in keys]
+    given = _GIVEN[connection.dialect.name](columns)
+    statement = select(table).where(*(column == given.c[column.name] for column in columns))
+    return await _execute_each(connection, statement, columns, rows)
+
+
+async def update_each(
+    connection: AsyncConnection,
+    table: Table,
+    rows: Rows,
+    *,
+    keys: Sequence[str],
+    values: Sequence[str],
+    returning: Sequence[ColumnElement[Any]],
+    same: Mapping[str, Any] | None = None,
+    where: ColumnElement[bool] | None = None,
+) -> list[Row[*tuple[Any, ...]]]:
+    """Sets `values` of each row to its own, in the rows of `table` whose `keys` match and for which `where`
+    holds. `same` are values or expressions that all rows share, `attempt = attempt + 1` for one.
+
+    Every entry of `rows` holds all of `keys` and `values`; no two have the same key (`ValueError`). Answers
+    what `returning` names of the rows that were changed, in no order. One statement for every 1,000 rows; its
+    text depends on the columns alone, so it is compiled and prepared once.
+    """
+    if len({tuple(row[key] for key in keys) for row in rows}) != len(rows):
+        raise ValueError(f"two rows with the same {' and '.join(keys)}")
+    columns = [table.c[name] for name in (*keys, *values)]
+    given = _GIVEN[connection.dialect.name](columns)
+    statement = (
+        update(table)
+        .values({**{name: given.c[name] for name in values}, **(same or {})})
+        .where(*(table.c[key] == given.c[key] for key in keys))
+        .returning(*returning)
+    )
+    if where is not None:
+        statement = statement.where(tested_only(where))  # it is the keys that find a row
+    return await _execute_each(connection, statement, columns, rows)
+
+
+async def _execute_each(
+    connection: AsyncConnection, statement: Executable, columns: Sequence[Column[Any]], rows: Rows
+) -> list[Row[*tuple[Any, ...]]]:
+    found: list[Row[*tuple[Any, ...]]] = []
+    for first in range(0, len(rows), ROWS_PER_STATEMENT):
+        parameters = _PARAMETERS[connection.dialect.name](
+            columns, rows[first : first + ROWS_PER_STATEMENT], connection.dialect
+        )
+        found.extend((await connection.execute(statement, parameters)).all())
+    return found
+
+
+def _given_on_postgres(columns: Sequence[Column[Any]]) -> FromClause:
+    # One array for each column, in its own type. One dimension, or a JSON list would be taken for a second.
+    arrays = [bindparam(f"each_{column.name}", type_=postgresql.ARRAY(column.type, dimensions=1)) for column in columns]
+    return func.unnest(*arrays).table_valued(*(column.name for column in columns), name="given").render_derived()
+
+
+def _parameters_on_postgres(columns: Sequence[Column[Any]], rows: Rows, _dialect: Dialect) -> dict[str, Any]:
+    return {f"each_{column.name}": [row[column.name] for row in rows] for column in columns}
+
+
+def _given_on_sqlite(columns: Sequence[Column[Any]]) -> FromClause:
+    # One JSON text for all rows: as many bound values as cells would be another statement for every count.
+    each = func.json_each(bindparam("each")).table_valued("value")
+    cells = [func.json_extract(each.c.value, f"$[{place}]").label(column.name) for place, column in enumerate(columns)]
+    return select(*cells).subquery("given")
+
+
+def _parameters_on_sqlite(columns: Sequence[Column[Any]], rows: Rows, dialect: Dialect) -> dict[str, str]:
+    cells = [_stored(column, [row[column.name] for row in rows], dialect) for column in columns]
+    return {"each": msgspec.json.encode(list(zip(*cells, strict=True))).decode()}
+
+
+def _stored(column: Column[Any], values: list[Any], dialect: Dialect) -> list[Any]:
+    """The values as the column keeps them; each is text or a number, so JSON carries it unchanged."""
+    process = column.type.dialect_impl(dialect).bind_processor(dialect)
+    return values if process is None else [process(value) for value in values]
+
+
+_GIVEN: Final = {SQLITE: _given_on_sqlite, POSTGRES: _given_on_postgres}
+_PARAMETERS: Final = {SQLITE: _parameters_on_sqlite, POSTGRES: _parameters_on_postgres}

@@ -1,0 +1,204 @@
+"""Opens the database a URL names: one engine for the one writer, one for everybody who reads. Opening connects
+to nothing yet; a URL nobody could connect to is refused at once, in words, and never with its password."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import msgspec
+from sqlalchemy import URL
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from app.errors import BadSettings
+from app.store.dialect import (
+    POSTGRES,
+    SQLITE,
+    SQLITE_BEGIN,
+    prepare_postgres,
+    prepare_sqlite,
+    refuse_old_sqlite,
+)
+
+_SYNCHRONOUS: Final = {"full": "FULL", "normal": "NORMAL"}
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long the database may keep anyone waiting, in seconds. Past each the error is one that
+    `is_unavailable` knows."""
+
+    connect: float = 5.0
+    command: float = 30.0
+    pool: float = 10.0
+    lock: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """The two ways to the database. `writer` has one connection; `reader` cannot write."""
+
+    dialect: str
+    writer: AsyncEngine
+    reader: AsyncEngine
+
+    async def close(self) -> None:
+        """Closes every connection; both engines, even if one of them fails to."""
+        try:
+            await self.writer.dispose()
+        finally:
+            await self.reader.dispose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a database is, as its driver wants to be told: a SQLite file, or a Postgres URL for asyncpg."""
+
+    dialect: str
+    target: str
+
+
+def open_engines(url: str, *, synchronous: str = "full", readers: int = 5, timeouts: Timeouts | None = None) -> Engines:
+    """The engines of the database that `url` names.
+
+    `synchronous` is `full` or `normal`, for SQLite; `readers` is how many connections read at once. Raises
+    `BadSettings` for what cannot be used; a server that is too old is refused by the first connection.
+    """
+    address = parse_url(url)
+    if synchronous not in _SYNCHRONOUS:
+        raise BadSettings(f"FAIRLANE_SQLITE_SYNCHRONOUS must be full or normal, not {synchronous!r}")
+    wait = timeouts or Timeouts()
+    if address.dialect == SQLITE:
+        writer = _sqlite_engine(address, _sqlite_pragmas(synchronous, wait), "BEGIN IMMEDIATE", _pool(1, wait))
+        reads = {**_sqlite_pragmas(synchronous, wait), "query_only": "ON"}
+        return Engines(SQLITE, writer, _sqlite_engine(address, reads, "BEGIN", _pool(readers, wait)))
+    locks = {"lock_timeout": _milliseconds(wait.lock)}
+    return Engines(
+        POSTGRES,
+        _postgres_engine(address, "fairlane writer", locks, wait, _pool(1, wait)),
+        _postgres_engine(
+            address, "fairlane reader", {"default_transaction_read_only": "on"}, wait, _pool(readers, wait)
+        ),
+    )
+
+
+def open_migrator(url: str) -> AsyncEngine:
+    """An engine for migrations alone: patient, and on SQLite with foreign keys off, since rebuilding a table
+    with them on deletes the rows that refer to it."""
+    address = parse_url(url)
+    wait = Timeouts(command=3600.0, lock=60.0)
+    if address.dialect == SQLITE:
+        pragmas = {**_sqlite_pragmas("full", wait), "foreign_keys": "OFF"}
+        return _sqlite_engine(address, pragmas, "BEGIN IMMEDIATE", {"poolclass": NullPool})
+    locks = {"lock_timeout": _milliseconds(wait.lock)}
+    return _postgres_engine(address, "fairlane migrate", locks, wait, {"poolclass": NullPool})
+
+
+def parse_url(url: str) -> Address:
+    """What a person wrote as `FAIRLANE_DATABASE_URL`. Raises `BadSettings` without repeating a password."""
+    scheme, separator, _ = url.partition("://")
+    if separator and scheme in ("sqlite", "sqlite+aiosqlite"):
+        return Address(SQLITE, _sqlite_file(url))
+    if separator and scheme in ("postgres", "postgresql", "postgresql+asyncpg"):
+        return Address(POSTGRES, _postgres_url(url))
+    raise BadSettings(
+        "FAIRLANE_DATABASE_URL must begin with sqlite:/// or postgresql://,"
+        " as in sqlite:///fairlane.db or postgresql://user:password@host/fairlane"
+    )
+
+
+def _sqlite_file(url: str) -> str:
+    _, _, rest = url.partition("://")
+    file = rest.removeprefix("/")
+    if not rest.startswith("/") or not file or ":memory:" in file or file.startswith("file:") or "?" in file:
+        raise BadSettings(
+            "FAIRLANE_DATABASE_URL must name a plain file, as in sqlite:///fairlane.db:"
+            " a database in memory is lost with the process, and options after ? are not taken"
+        )
+    path = Path(file)
+    if path.is_dir() or not path.parent.is_dir():
+        wrong = "is a folder" if path.is_dir() else "is in a folder that does not exist"
+        raise BadSettings(f"FAIRLANE_DATABASE_URL names the file {file}, which {wrong}")
+    refuse_old_sqlite()
+    return file
+
+
+def _postgres_url(url: str) -> str:
+    parts = urlsplit(url)
+    try:
+        if "," not in parts.netloc:  # several hosts each have a port of their own
+            _ = parts.port
+    except ValueError:
+        raise BadSettings("FAIRLANE_DATABASE_URL has a port that is not a number") from None
+    # SQLAlchemy's users write ssl=, everybody else sslmode=.
+    query = [("sslmode" if key == "ssl" else key, value) for key, value in parse_qsl(parts.query)]
+    return urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(query), ""))
+
+
+def _pool(size: int, wait: Timeouts) -> dict[str, Any]:
+    return {"pool_size": size, "max_overflow": 0, "pool_timeout": wait.pool}
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(round(seconds * 1000))
+
+
+def _sqlite_pragmas(synchronous: str, wait: Timeouts) -> dict[str, str | int]:
+    return {
+        "busy_timeout": _milliseconds(wait.lock),  # first: switching to WAL may have to wait already
+        "journal_mode": "WAL",
+        "synchronous": _SYNCHRONOUS[synchronous],
+        "foreign_keys": "ON",
+        "recursive_triggers": "ON",  # so that REPLACE fires DELETE triggers
+    }
+
+
+def _sqlite_engine(address: Address, pragmas: dict[str, str | int], begin: str, pool: dict[str, Any]) -> AsyncEngine:
+    engine = create_async_engine(
+        URL.create("sqlite+aiosqlite", database=address.target),
+        execution_options={SQLITE_BEGIN: begin},
+        hide_parameters=True,
+        **pool,
+    )
+    prepare_sqlite(engine, pragmas)
+    return engine
+
+
+_POSTGRES_SETTINGS: Final = {
+    "TimeZone": "UTC",
+    "jit": "off",  # small statements; and asyncpg's look at the types would be compiled
+    "idle_in_transaction_session_timeout": "60000",  # a stuck process must not hold back vacuum
+}
+
+
+def _postgres_engine(
+    address: Address, name: str, settings: dict[str, str], wait: Timeouts, pool: dict[str, Any]
+) -> AsyncEngine:
+    engine = create_async_engine(
+        # The URL goes to asyncpg as it is: it knows sslmode, several hosts and password files.
+        "postgresql+asyncpg://",
+        connect_args={
+            "dsn": address.target,
+            "timeout": wait.connect,
+            "command_timeout": wait.command,
+            "server_settings": {**_POSTGRES_SETTINGS, "application_name": name, **settings},
+        },
+        json_deserializer=msgspec.json.decode,
+        hide_parameters=True,
+        pool_pre_ping=True,  # an idle connection may have been killed at the other end
+        **pool,
+    )
+    prepare_postgres(engine)
+    return engine

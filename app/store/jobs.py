@@ -1,0 +1,220 @@
+"""Statements on jobs. Every change of state is one guarded statement, built from a legal `Move`, that says
+which rows it moved; whoever calls it compares that with what was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Update, and_, bindparam, func, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.sql.dml import ReturningUpdate
+
+from app.scheduling.job import Job, Move, State
+from app.store import dialect
+from app.store.schema import HAS_IDEMPOTENCY_KEY, IS_ACTIVE, IS_PENDING, IS_QUEUED, jobs
+
+KEYS_PER_QUERY: Final = 1000
+"""Each is two bound values, of which a statement takes some 32,000."""
+
+CLAIM: Final = Move(State.QUEUED, State.SCHEDULED)
+START: Final = Move(State.SCHEDULED, State.RUNNING)
+PROMOTE: Final = Move(State.PENDING, State.QUEUED)
+
+_NO_LEASE: Final[Mapping[str, Any]] = {"token": None, "lease_sec": None, "lease_expires_at": None}
+_WAITING_AGAIN: Final[Mapping[str, Any]] = {
+    **_NO_LEASE,
+    "scheduled_at": None,
+    "started_at": None,
+    "worker": None,
+    "charge": None,
+    "dispatch_weight": None,
+    "progress": None,
+}
+_LEAVING: Final[Mapping[State, Mapping[str, Any]]] = {
+    State.COMPLETED: _NO_LEASE,
+    State.FAILED: _NO_LEASE,
+    State.CANCELLED: _NO_LEASE,
+    State.QUEUED: _WAITING_AGAIN,
+    State.PENDING: {**_WAITING_AGAIN, "queued_at": None, "effective_priority": None},
+}
+"""What a row loses when it enters a state other than by claim, start or promotion."""
+
+
+# Building a statement costs more than running it, so those that every job needs are built once.
+_GET: Final = select(jobs).where(jobs.c.id == bindparam("job_id"))
+
+
+def _new(names: Iterable[str]) -> dict[str, Any]:
+    return {name: bindparam("new_" + name, type_=jobs.c[name].type) for name in names}
+
+
+@cache
+def _move(move: Move, names: frozenset[str]) -> ReturningUpdate[Any]:
+    token = bindparam("held", type_=jobs.c.token.type)
+    return (
+        update(jobs)
+        .where(jobs.c.id == bindparam("job_id"), jobs.c.state == move.old, jobs.c.token.is_not_distinct_from(token))
+        .values({"state": move.new, **_LEAVING[move.new], **_new(sorted(names))})
+        .returning(*jobs.c)
+    )
+
+
+@cache
+def _renew(names: frozenset[str]) -> Update:
+    held = and_(jobs.c.id == bindparam("job_id"), jobs.c.token == bindparam("held"))
+    return update(jobs).where(held).values(_new(sorted(names)))
+
+
+def as_row(job: Job) -> dict[str, Any]:
+    """The job as the columns of its row."""
+    return {name: getattr(job, name) for name in Job.__slots__}
+
+
+async def get(connection: AsyncConnection, job_id: str) -> Job | None:
+    """One job."""
+    row = (await connection.execute(_GET, {"job_id": job_id})).one_or_none()
+    return None if row is None else Job(*row)
+
+
+async def with_keys(connection: AsyncConnection, keys: Iterable[tuple[str, str]]) -> list[Job]:
+    """The jobs that were submitted under any of these (tenant, idempotency key)."""
+    found: list[Job] = []
+    wanted = list(keys)
+    for first in range(0, len(wanted), KEYS_PER_QUERY):
+        pairs = tuple_(jobs.c.tenant, jobs.c.idempotency_key).in_(wanted[first : first + KEYS_PER_QUERY])
+        rows = await connection.execute(select(jobs).where(HAS_IDEMPOTENCY_KEY, pairs))
+        found += [Job(*row) for row in rows]
+    return found
+
+
+async def page(
+    connection: AsyncConnection,
+    *,
+    equal: Mapping[str, Any],
+    newest_first: bool,
+    after_seq: int | None,
+    limit: int,
+) -> list[Job]:
+    """Up to `limit` jobs by `seq` whose columns equal what `equal` names, beyond `after_seq`."""
+    seq = jobs.c.seq
+    wanted: list[ColumnElement[bool]] = [jobs.c[column] == value for column, value in equal.items()]
+    if after_seq is not None:
+        wanted.append(seq < after_seq if newest_first else seq > after_seq)
+    order = seq.desc() if newest_first else seq
+    rows = await connection.execute(select(jobs).where(*wanted).order_by(order).limit(limit))
+    return [Job(*row) for row in rows]
+
+
+async def next_due(connection: AsyncConnection, *, without: Sequence[str] = ()) -> datetime | None:
+    """When the first pending job is due, not looking at those whose ids are in `without`."""
+    first = (
+        select(jobs.c.run_at).where(IS_PENDING, jobs.c.id.not_in(without)).order_by(jobs.c.run_at, jobs.c.seq).limit(1)
+    )
+    return (await connection.execute(first)).scalar_one_or_none()
+
+
+async def due(connection: AsyncConnection, now: datetime, limit: int, *, without: Sequence[str] = ()) -> list[Job]:
+    """The first `limit` pending jobs due by `now`, by (run_at, seq)."""
+    first = (
+        select(jobs)
+        .where(IS_PENDING, jobs.c.run_at <= now, jobs.c.id.not_in(without))
+        .order_by(jobs.c.run_at, jobs.c.seq)
+        .limit(limit)
+    )
+    return [Job(*row) for row in await connection.execute(first)]
+
+
+async def promote_if_pending(connection: AsyncConnection, promoted: Sequence[Mapping[str, Any]]) -> int:
+    """Pending → queued. Each of `promoted` has the `id` of one job, its `effective_priority` and `queued_at`; how
+    many moved."""
+    moved = await dialect.update_each(
+        connection,
+        jobs,
+        promoted,
+        keys=["id"],
+        values=["effective_priority", "queued_at"],
+        same={"state": PROMOTE.new},
+        where=jobs.c.state == PROMOTE.old,
+        returning=[jobs.c.id],
+    )
+    return len(moved)
+
+
+async def claim_if_queued(
+    connection: AsyncConnection, leases: Sequence[Mapping[str, Any]], same: Mapping[str, Any]
+) -> list[Job]:
+    """Queued → scheduled. Each of `leases` has the `id` of one job and its `token`, `charge`, `dispatch_weight` and
+    `scheduled_at`; `same` is what all of them get. Only the jobs that were still queued come back, in no order."""
+    rows = await dialect.update_each(
+        connection,
+        jobs,
+        leases,
+        keys=["id"],
+        values=["token", "charge", "dispatch_weight", "scheduled_at"],
+        same={"state": CLAIM.new, "attempt": jobs.c.attempt + 1, **same},
+        where=jobs.c.state == CLAIM.old,
+        returning=list(jobs.c),
+    )
+    return [Job(*row) for row in rows]
+
+
+async def start_if_scheduled(connection: AsyncConnection, tokens: Mapping[str, str], now: datetime) -> list[Job]:
+    """Scheduled → running for the jobs, by id, that are under the lease with this token; those that moved, in
+    no order."""
+    rows = await dialect.update_each(
+        connection,
+        jobs,
+        [{"id": job_id, "token": token} for job_id, token in tokens.items()],
+        keys=["id", "token"],
+        values=[],
+        same={"state": START.new, "started_at": now},
+        where=jobs.c.state == START.old,
+        returning=list(jobs.c),
+    )
+    return [Job(*row) for row in rows]
+
+
+async def move_if_unchanged(connection: AsyncConnection, job: Job, move: Move, values: Mapping[str, Any]) -> Job | None:
+    """Move a job out of the state and from under the lease that `job` was read with.
+
+    None if the row has changed since: another session won the race.
+    """
+    statement = _move(move, frozenset(values))
+    given = {"job_id": job.id, "held": job.token, **{"new_" + name: value for name, value in values.items()}}
+    row = (await connection.execute(statement, given)).one_or_none()
+    return None if row is None else Job(*row)
+
+
+async def renew_if_held(connection: AsyncConnection, job_id: str, token: str, values: Mapping[str, Any]) -> bool:
+    """Set `lease_expires_at` and the like of a job that is under this very lease."""
+    given = {"job_id": job_id, "held": token, **{"new_" + name: value for name, value in values.items()}}
+    renewed = await connection.execute(_renew(frozenset(values)), given)
+    return renewed.rowcount == 1
+
+
+async def queued(connection: AsyncConnection) -> Sequence[Any]:
+    """What the order needs of every queued job."""
+    c = jobs.c
+    wanted = select(c.id, c.seq, c.tenant, c.queue, c.priority, c.cost, c.due_at, c.submitted_at, c.effective_priority)
+    return (await connection.execute(wanted.where(IS_QUEUED))).all()
+
+
+async def leased(connection: AsyncConnection) -> list[Job]:
+    """Every scheduled or running job."""
+    return [Job(*row) for row in await connection.execute(select(jobs).where(IS_ACTIVE))]
+
+
+async def count_by_queue_and_state(connection: AsyncConnection) -> Sequence[Any]:
+    """(queue, state, how many jobs)."""
+    counted = select(jobs.c.queue, jobs.c.state, func.count()).group_by(jobs.c.queue, jobs.c.state)
+    return (await connection.execute(counted)).all()
+
+
+async def count_pending(connection: AsyncConnection) -> Sequence[Any]:
+    """(queue, tenant, how many pending jobs)."""
+    c = jobs.c
+    counted = select(c.queue, c.tenant, func.count()).where(IS_PENDING).group_by(c.queue, c.tenant)
+    return (await connection.execute(counted)).all()

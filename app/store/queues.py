@@ -1,0 +1,56 @@
+"""Statements on queues and their lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import delete, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.scheduling.scheduler import LaneTime, QueueState, QueueTime
+from app.store import dialect
+from app.store.schema import lanes, queues
+
+
+async def ensure(connection: AsyncConnection, names: Sequence[str]) -> None:
+    """Rows for those queues that have none."""
+    statement = dialect.upsert(connection, queues, keys=["name"], update=[])
+    await connection.execute(statement, [{"name": name} for name in names])
+
+
+async def put(connection: AsyncConnection, name: str, *, paused: bool) -> None:
+    """Create the queue or set its switch."""
+    statement = dialect.upsert(connection, queues, keys=["name"], update=["paused"])
+    await connection.execute(statement, [{"name": name, "paused": paused}])
+
+
+async def every(connection: AsyncConnection) -> list[QueueState]:
+    """All queues, by name."""
+    c = queues.c
+    rows = await connection.execute(select(c.name, c.clock, c.since_move, c.horizon, c.paused).order_by(c.name))
+    return [QueueState(*row) for row in rows]
+
+
+async def every_lane(connection: AsyncConnection) -> list[LaneTime]:
+    """All lanes that have a row."""
+    rows = await connection.execute(select(lanes.c.queue, lanes.c.tenant, lanes.c.virtual_time))
+    return [LaneTime(*row) for row in rows]
+
+
+async def save_lanes(connection: AsyncConnection, moved: Sequence[LaneTime]) -> None:
+    """Write the virtual times of lanes."""
+    statement = dialect.upsert(connection, lanes, keys=["queue", "tenant"], update=["virtual_time"])
+    await connection.execute(statement, [lane._asdict() for lane in moved])
+
+
+async def save_clocks(connection: AsyncConnection, moved: Sequence[QueueTime]) -> None:
+    """Write the clocks of queues."""
+    clocks = ["clock", "since_move", "horizon"]
+    statement = dialect.upsert(connection, queues, keys=["name"], update=clocks)
+    rows = [{"name": time.queue, **{name: getattr(time, name) for name in clocks}} for time in moved]
+    await connection.execute(statement, rows)
+
+
+async def forget_lanes(connection: AsyncConnection, idle: Sequence[tuple[str, str]]) -> None:
+    """Delete the rows of lanes, given as (queue, tenant), that the order has forgotten."""
+    await connection.execute(delete(lanes).where(tuple_(lanes.c.queue, lanes.c.tenant).in_(idle)))

@@ -1,0 +1,326 @@
+"""The tables as SQLAlchemy sees them, and the name of everything a database can refuse.
+What a database really holds is made by `migrations/`, whose text is frozen; a test compares the two.
+The triggers exist only there: SQLAlchemy has no words for them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    CheckConstraint,
+    Column,
+    ColumnElement,
+    ForeignKey,
+    Identity,
+    Index,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+    false,
+    literal_column,
+    text,
+)
+
+from app.scheduling.job import Outcome, State
+from app.scheduling.shape import SHAPES, Cell, Shape
+from app.store.dialect import new_id_by_default, now_by_default, tested_only
+from app.store.types import (
+    BigWhole,
+    Choice,
+    Flag,
+    HexId,
+    Json,
+    Moment,
+    Real,
+    Whole,
+)
+
+metadata: Final = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+# What a refused write is mapped by. CHECK constraints are called ck_<table>_<what>, as they are declared below.
+PK_JOBS: Final = "pk_jobs"
+PK_JOB_ATTEMPTS: Final = "pk_job_attempts"
+UQ_JOBS_ID: Final = "uq_jobs_id"
+UQ_JOBS_IDEMPOTENCY_KEY: Final = "uq_jobs_tenant_idempotency_key"
+UQ_JOB_ATTEMPTS_TOKEN: Final = "uq_job_attempts_token"  # noqa: S105 - a constraint's name
+FK_JOBS_TENANT: Final = "fk_jobs_tenant_tenants"
+FK_JOBS_QUEUE: Final = "fk_jobs_queue_queues"
+TR_JOBS_FIRST_STATE: Final = "tr_jobs_first_state"
+TR_JOBS_LEGAL_MOVE: Final = "tr_jobs_legal_move"
+TR_JOBS_FINAL: Final = "tr_jobs_final"
+TR_JOBS_IDENTITY: Final = "tr_jobs_identity"
+TR_JOBS_REQUEST: Final = "tr_jobs_request"
+TR_JOBS_PRIORITY: Final = "tr_jobs_priority"
+TR_JOB_ATTEMPTS_FIXED: Final = "tr_job_attempts_fixed"
+
+
+def _check(name: str, sql: str) -> CheckConstraint:
+    return CheckConstraint(sql, name=name)
+
+
+def _check_on(dialect: str, name: str, sql: str) -> CheckConstraint:
+    check = CheckConstraint(sql, name=name)
+    check.ddl_if(dialect=dialect)
+    return check
+
+
+def _times(*columns: str) -> tuple[CheckConstraint, CheckConstraint]:
+    """Times a Python program can read back: SQLite would take any text, Postgres the years past 9999."""
+    digits = "[0-9]" * 4 + "-[0-9][0-9]" * 2 + "T[0-2][0-9]" + ":[0-5][0-9]" * 2 + "." + "[0-9]" * 6 + "Z"
+    # Told to add nothing, date() turns February 31 into March 3: what it leaves alone is a day that exists.
+    real = (
+        "({0} GLOB '" + digits + "' AND {0} >= '0001' AND substr({0}, 12, 2) < '24'"
+        " AND date(substr({0}, 1, 10), '+0 days') IS substr({0}, 1, 10))"
+    )
+    sane = "{0} BETWEEN '0001-01-01 00:00:00+00'::timestamptz AND '9999-12-31 23:59:59.999999+00'::timestamptz"
+    return (
+        _check_on("sqlite", "times", " AND ".join(f"({c} IS NULL OR {real.format(c)})" for c in columns)),
+        _check_on("postgresql", "times", " AND ".join(sane.format(c) for c in columns)),
+    )
+
+
+def _ids(*columns: str) -> CheckConstraint:
+    form = "({0} IS NULL OR (length({0}) = 32 AND {0} NOT GLOB '*[^0-9a-f]*'))"
+    return _check_on("sqlite", "ids", " AND ".join(form.format(column) for column in columns))
+
+
+def _json(*columns: str) -> CheckConstraint:
+    valid = "({0} IS NULL OR json_valid({0}))"
+    return _check_on("sqlite", "json", " AND ".join(valid.format(column) for column in columns))
+
+
+def _flags(*columns: str) -> CheckConstraint:
+    return _check_on("sqlite", "flags", " AND ".join(f"{column} IN (0, 1)" for column in columns))
+
+
+def _words(words: type[State] | type[Outcome]) -> str:
+    return ", ".join(f"'{word}'" for word in words)
+
+
+def _states(shape: Shape, cell: Cell) -> str:
+    return ", ".join(f"'{state}'" for state, wanted in shape.cells.items() if wanted is cell)
+
+
+def _check_shape(shape: Shape) -> CheckConstraint:
+    rules = [
+        f"(state NOT IN ({_states(shape, cell)}) OR ({' AND '.join(f'{c} {test}' for c in shape.columns)}))"
+        for cell, test in ((Cell.SET, "IS NOT NULL"), (Cell.NULL, "IS NULL"))
+        if _states(shape, cell)
+    ]
+    return _check(shape.name, " AND ".join(rules))
+
+
+def _name_checks() -> tuple[CheckConstraint, ...]:
+    return (
+        _check("name_length", "length(name) BETWEEN 1 AND 128 AND trim(name) <> ''"),
+        _check("name_without_slash", "name NOT LIKE '%/%'"),  # names stand in paths of the API
+    )
+
+
+tenants: Final = Table(
+    "tenants",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("weight", Whole, nullable=False, server_default=text("1")),
+    # Null is the service's default rate; no limit at all is `unlimited`.
+    Column("rate_per_sec", Real),
+    Column("burst", BigWhole),
+    Column("unlimited", Flag, nullable=False, server_default=false()),
+    Column("max_running", BigWhole),
+    Column("max_queued", BigWhole),
+    Column("paused", Flag, nullable=False, server_default=false()),
+    Column("created_at", Moment, nullable=False, server_default=now_by_default()),
+    Column("updated_at", Moment, nullable=False, server_default=now_by_default()),
+    *_name_checks(),
+    _check("weight_range", "weight BETWEEN 1 AND 1000"),
+    _check("rate_range", "rate_per_sec > 0 AND rate_per_sec <= 1e300"),  # not infinite
+    _check("burst_range", "burst >= 1"),
+    _check("unlimited_without_rate", "NOT (unlimited AND rate_per_sec IS NOT NULL)"),
+    _check("max_running_range", "max_running >= 1"),
+    _check("max_queued_range", "max_queued >= 0"),
+    _flags("unlimited", "paused"),
+    *_times("created_at", "updated_at"),
+    sqlite_strict=True,
+)
+
+queues: Final = Table(
+    "queues",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("clock", BigWhole, nullable=False, server_default=text("0")),
+    Column("since_move", BigWhole, nullable=False, server_default=text("0")),
+    Column("horizon", BigWhole, nullable=False, server_default=text("0")),
+    Column("paused", Flag, nullable=False, server_default=false()),
+    *_name_checks(),
+    _check("clock_range", "clock >= 0"),
+    _check("since_move_range", "since_move >= 0"),
+    _check("horizon_range", "horizon >= 0"),
+    _flags("paused"),
+    sqlite_strict=True,
+)
+
+lanes: Final = Table(
+    "lanes",
+    metadata,
+    Column("queue", Text, ForeignKey("queues.name"), primary_key=True),
+    Column("tenant", Text, ForeignKey("tenants.name"), primary_key=True),
+    Column("virtual_time", BigWhole, nullable=False, server_default=text("0")),
+    _check("virtual_time_range", "virtual_time >= 0"),
+    sqlite_strict=True,
+)
+
+jobs: Final = Table(
+    "jobs",
+    metadata,
+    # The one source of order, also for rows typed by hand: a sequence (jobs_seq_seq) or AUTOINCREMENT.
+    Column("seq", BigWhole, Identity(), primary_key=True),
+    Column("id", HexId, nullable=False, server_default=new_id_by_default()),
+    Column("tenant", Text, ForeignKey("tenants.name"), nullable=False),
+    Column("test_suite", Text, nullable=False),
+    Column("queue", Text, ForeignKey("queues.name"), nullable=False, server_default=text("'default'")),
+    Column("priority", Whole, nullable=False, server_default=text("0")),
+    Column("effective_priority", BigWhole),
+    Column("cost", Whole, nullable=False, server_default=text("1")),
+    Column("state", Choice(State), nullable=False, server_default=text("'pending'")),
+    Column("delay_sec", Whole),
+    Column("payload", Json),
+    Column("attempt", Whole, nullable=False, server_default=text("0")),
+    Column("max_attempts", Whole, nullable=False, server_default=text("3")),
+    Column("timeout_sec", Whole),
+    Column("submitted_at", Moment, nullable=False, server_default=now_by_default()),
+    Column("due_at", Moment, nullable=False, server_default=now_by_default()),
+    Column("run_at", Moment, nullable=False, server_default=now_by_default()),
+    Column("queued_at", Moment),
+    Column("scheduled_at", Moment),
+    Column("started_at", Moment),
+    Column("completed_at", Moment),
+    Column("worker", Text),
+    Column("token", Text),
+    Column("lease_sec", Whole),
+    # In no index and in no index's predicate, like `progress`: so a heartbeat is a HOT update on Postgres.
+    Column("lease_expires_at", Moment),
+    Column("charge", BigWhole),
+    Column("dispatch_weight", Whole),
+    Column("progress", Real),
+    Column("result", Json),
+    Column("error", Text),
+    # No foreign key: the old job may be retired from the history before the new one.
+    Column("retry_of", HexId),
+    Column("idempotency_key", Text),
+    Column("request_digest", Text),
+    UniqueConstraint("id"),
+    _check("seq_range", "seq >= 1"),
+    _check("test_suite_length", "length(test_suite) BETWEEN 1 AND 512 AND trim(test_suite) <> ''"),
+    _check("priority_range", "priority BETWEEN 0 AND 10"),
+    _check("effective_priority_range", "effective_priority >= 0"),
+    _check("cost_range", "cost BETWEEN 1 AND 1000"),
+    _check("state", f"state IN ({_words(State)})"),
+    _check("delay_sec_range", "delay_sec BETWEEN 0 AND 31536000"),
+    _check("attempt_range", "attempt BETWEEN 0 AND max_attempts"),
+    _check("max_attempts_range", "max_attempts BETWEEN 1 AND 100"),
+    _check("timeout_sec_range", "timeout_sec BETWEEN 1 AND 604800"),
+    _check("worker_length", "length(worker) BETWEEN 1 AND 128"),
+    _check("token_length", "length(token) BETWEEN 1 AND 128"),
+    _check("lease_sec_range", "lease_sec BETWEEN 1 AND 3600"),
+    _check("charge_range", "charge >= 0"),
+    _check("dispatch_weight_range", "dispatch_weight BETWEEN 1 AND 1000"),
+    _check("progress_range", "progress BETWEEN 0 AND 1"),
+    _check("idempotency_key_length", "length(idempotency_key) BETWEEN 1 AND 255"),
+    # `run_at` is set in every state, which NOT NULL says already.
+    *(_check_shape(shape) for shape in SHAPES if shape.columns != ("run_at",)),
+    *_times(
+        "submitted_at",
+        "due_at",
+        "run_at",
+        "queued_at",
+        "scheduled_at",
+        "started_at",
+        "completed_at",
+        "lease_expires_at",
+    ),
+    _ids("id", "retry_of"),
+    _json("payload", "result"),
+    sqlite_strict=True,
+    sqlite_autoincrement=True,
+    postgresql_with={"fillfactor": 70},  # room on each page for the HOT updates of heartbeats
+)
+
+job_attempts: Final = Table(
+    "job_attempts",
+    metadata,
+    Column("job_id", HexId, ForeignKey("jobs.id", ondelete="CASCADE")),
+    Column("number", Whole),
+    Column("token", Text, nullable=False),
+    Column("worker", Text, nullable=False),
+    Column("queued_at", Moment, nullable=False),
+    Column("scheduled_at", Moment, nullable=False),
+    Column("started_at", Moment),
+    Column("ended_at", Moment, nullable=False),
+    Column("outcome", Choice(Outcome), nullable=False),
+    Column("error", Text),
+    Column("weight", Whole, nullable=False),
+    Column("cost", Whole, nullable=False),
+    PrimaryKeyConstraint("job_id", "number"),
+    UniqueConstraint("token"),
+    _check("number_range", "number >= 1"),
+    _check("token_length", "length(token) BETWEEN 1 AND 128"),
+    _check("worker_length", "length(worker) BETWEEN 1 AND 128"),
+    _check("outcome", f"outcome IN ({_words(Outcome)})"),
+    _check("weight_range", "weight BETWEEN 1 AND 1000"),
+    _check("cost_range", "cost BETWEEN 1 AND 1000"),
+    *_times("queued_at", "scheduled_at", "started_at", "ended_at"),
+    _ids("job_id"),
+    sqlite_strict=True,
+)
+
+dispatcher: Final = Table(
+    "dispatcher",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text),
+    Column("epoch", BigWhole, nullable=False, server_default=text("0")),
+    Column("address", Text),
+    Column("expires_at", Moment),
+    Column("last_time", Moment),  # the newest time given out, so that times never fall over a restart
+    _check("epoch_range", "epoch >= 0"),
+    *_times("expires_at", "last_time"),
+    sqlite_strict=True,
+)
+
+
+# Both planners use a partial index only for a condition that they see written out, without bound values; and
+# SQLite's prefers the list by state to it unless that is put out of its reach, here and in the index alike.
+_state: Final = tested_only(jobs.c.state)
+
+
+def _literal(state: State) -> ColumnElement[str]:
+    return literal_column(f"'{state}'", Text)
+
+
+IS_PENDING: Final = _state == _literal(State.PENDING)
+IS_QUEUED: Final = _state == _literal(State.QUEUED)
+IS_ACTIVE: Final = _state.in_([_literal(State.SCHEDULED), _literal(State.RUNNING)])
+HAS_IDEMPOTENCY_KEY: Final = jobs.c.idempotency_key.is_not(None)
+
+
+def _partial(name: str, *columns: str, where: ColumnElement[bool], unique: bool = False) -> None:
+    Index(name, *(jobs.c[c] for c in columns), unique=unique, sqlite_where=where, postgresql_where=where)
+
+
+_partial("ix_jobs_pending", "run_at", "seq", where=IS_PENDING)
+_partial("ix_jobs_queued", "queue", "tenant", "seq", where=IS_QUEUED)
+_partial("ix_jobs_active", "tenant", "seq", where=IS_ACTIVE)
+_partial(UQ_JOBS_IDEMPOTENCY_KEY, "tenant", "idempotency_key", where=HAS_IDEMPOTENCY_KEY, unique=True)
+
+for _listed_by in ("tenant", "state", "queue", "test_suite"):
+    Index(None, jobs.c[_listed_by], jobs.c.seq)  # a page of the list, newest or oldest first

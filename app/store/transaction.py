@@ -1,0 +1,92 @@
+"""One transaction of the writer, shared by a group of writes. New rows are collected and inserted together,
+at the latest before the next statement looks at the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sqlalchemy import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.clock import Clock
+from app.store import dialect, queues, tenants
+from app.store.schema import jobs
+
+
+class Transaction:
+    """What a write gets to work with. It is open for the duration of the write and no longer."""
+
+    def __init__(self, connection: AsyncConnection, clock: Clock, seqs: Iterator[int]) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._seqs = seqs
+        self._new_tenants: set[str] = set()
+        self._new_queues: set[str] = set()
+        self._new_jobs: list[dict[str, Any]] = []
+        self.steps_after_commit: list[Callable[[], None]] = []
+        self.touched = 0
+
+    @classmethod
+    async def open(cls, connection: AsyncConnection, clock: Clock, new_jobs: int) -> Transaction:
+        """A transaction on a connection that has begun one, with numbers drawn for `new_jobs` jobs."""
+        seqs = await dialect.draw_seqs(connection, new_jobs) if new_jobs else []
+        return cls(connection, clock, iter(seqs))
+
+    @property
+    def clock(self) -> Clock:
+        """The times that go into rows come from here."""
+        return self._clock
+
+    def next_seq(self) -> int:
+        """The number of the next new job; at most as many as `Writer.write` was told."""
+        return next(self._seqs)
+
+    def need_tenant(self, name: str) -> None:
+        """The tenant's row exists before anything that follows."""
+        self.touched += 1
+        self._new_tenants.add(name)
+
+    def need_queue(self, name: str) -> None:
+        """The queue's row exists before anything that follows."""
+        self.touched += 1
+        self._new_queues.add(name)
+
+    def insert_job(self, row: dict[str, Any]) -> None:
+        """Insert a job, together with its neighbours of this group."""
+        self.touched += 1
+        self._new_jobs.append(row)
+
+    def after_commit(self, step: Callable[..., None], *args: Any) -> None:
+        """Call `step(*args)` once the transaction is durable, and never if it is undone."""
+        self.steps_after_commit.append(lambda: step(*args))
+
+    async def reading(self) -> AsyncConnection:
+        """The connection to look with before anything is changed: a write that finds it must refuse may
+        still raise a `FairlaneError`, and its neighbours do not notice."""
+        await self.flush()
+        return self._connection
+
+    async def settled(self) -> AsyncConnection:
+        """The connection to write on, with everything collected so far in the database."""
+        self.touched += 1
+        return await self.reading()
+
+    async def flush(self) -> None:
+        """Insert the rows collected so far, each after those that it refers to."""
+        now = self._clock.now()
+        if self._new_tenants:
+            await tenants.ensure(self._connection, sorted(self._new_tenants), now)
+            self._new_tenants.clear()
+        if self._new_queues:
+            await queues.ensure(self._connection, sorted(self._new_queues))
+            self._new_queues.clear()
+        if self._new_jobs:
+            rows, self._new_jobs = self._new_jobs, []
+            await self._connection.execute(insert(jobs), rows)
+
+    def drop_collected(self) -> None:
+        """Forget the rows that are not inserted yet: the write that asked for them failed."""
+        self._new_tenants.clear()
+        self._new_queues.clear()
+        self._new_jobs.clear()

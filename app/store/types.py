@@ -1,0 +1,161 @@
+"""How values are kept: the same Python values in and out of both engines, each in the type that suits the
+engine. On SQLite the tables are STRICT, so all of it is TEXT, INTEGER or REAL there, in one exact form each."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+from sqlalchemy import BigInteger, Boolean, Dialect, Double, Integer, Text
+from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP, UUID
+from sqlalchemy.dialects.sqlite import REAL
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+_is_hex_id: Final = re.compile("[0-9a-f]{32}").fullmatch
+_has_escaped_nul: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000").search
+
+# SQLite keeps 64 bits in any INTEGER but refuses the word BIGINT in a STRICT table.
+BigWhole: Final[TypeEngine[int]] = BigInteger().with_variant(Integer(), "sqlite")
+Whole: Final[TypeEngine[int]] = Integer()
+Real: Final[TypeEngine[float]] = Double().with_variant(REAL(), "sqlite")
+
+
+def moment_to_text(moment: datetime) -> str:
+    """The 27 characters of `2026-01-31T12:00:00.000000Z`; text in this form sorts by time."""
+    if moment.tzinfo is None:
+        raise ValueError(f"a time needs a zone, {moment.isoformat()} has none")
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")[:26] + "Z"
+
+
+def json_to_bytes(value: Any) -> bytes:
+    """JSON that both engines take. Raises `ValueError` for NaN, infinities, NUL and lone surrogates."""
+    encoded = msgspec.json.encode(value)
+    # msgspec writes NaN as null, so only a text that has a null in it can hide one.
+    if b"null" in encoded:
+        _refuse_not_finite(value)
+    if _has_escaped_nul(encoded):
+        raise ValueError("JSON with a NUL character cannot be stored")
+    return encoded
+
+
+def _refuse_not_finite(value: Any) -> None:
+    unseen = [value]
+    while unseen:
+        item = unseen.pop()
+        if isinstance(item, float) and not math.isfinite(item):
+            raise ValueError(f"JSON has no {item}")
+        if isinstance(item, dict):
+            unseen.extend(item.values())
+        elif isinstance(item, (list, tuple)):
+            unseen.extend(item)
+
+
+class Moment(TypeDecorator[datetime]):
+    """A moment: aware in any zone on the way in, UTC on the way out, microseconds kept."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if dialect.name == "sqlite":
+            return dialect.type_descriptor(Text())
+        return dialect.type_descriptor(TIMESTAMP(timezone=True))
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | datetime | None:
+        if value is None:
+            return None
+        text = moment_to_text(value)
+        return text if dialect.name == "sqlite" else value
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        if value is not None and dialect.name == "sqlite":
+            value = datetime.fromisoformat(value)
+        moment: datetime | None = value  # asyncpg gives aware UTC by itself
+        return moment
+
+
+class HexId(TypeDecorator[str]):
+    """An id of 32 lowercase hex digits; anything else is refused before it reaches a database."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(Text() if dialect.name == "sqlite" else UUID())
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        if value is not None and not _is_hex_id(value):
+            raise ValueError(f"an id is 32 lowercase hex digits, not {value!r}")
+        return value
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
+        digits: str | None = value if value is None or dialect.name == "sqlite" else value.hex
+        return digits
+
+
+class _NativeJson(JSONB):
+    """Takes the text as it is: SQLAlchemy's own encoder would let NaN through to the server."""
+
+    def bind_processor(self, dialect: Dialect) -> None:  # noqa: ARG002
+        return None
+
+
+class Json(TypeDecorator[Any]):
+    """Any JSON value. Python's None is SQL NULL, never a JSON null."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(Text() if dialect.name == "sqlite" else _NativeJson())
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002
+        return None if value is None else json_to_bytes(value).decode()
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        if value is None or dialect.name != "sqlite":
+            return value  # the engine's own decoder has been at it
+        return msgspec.json.decode(value)
+
+
+class Flag(TypeDecorator[bool]):
+    """True or false; 1 and 0 on SQLite, where a CHECK allows no other number."""
+
+    impl = Integer
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(Integer() if dialect.name == "sqlite" else Boolean())
+
+    def process_bind_param(self, value: bool | None, dialect: Dialect) -> bool | int | None:  # noqa: FBT001
+        if value is not None and not isinstance(value, bool):
+            raise TypeError(f"true or false is wanted, not {value!r}")
+        return int(value) if value is not None and dialect.name == "sqlite" else value
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> bool | None:  # noqa: ARG002
+        return None if value is None else bool(value)
+
+
+_Word = TypeVar("_Word", bound=StrEnum)
+
+
+class Choice(TypeDecorator[_Word], Generic[_Word]):
+    """One word of an enum, kept as text so that plain SQL reads it; which words, a CHECK says."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, words: type[_Word]) -> None:
+        super().__init__()
+        self.words = words
+        self._by_text = {word.value: word for word in words}
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        return None if value is None else self.words(value).value
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> _Word | None:  # noqa: ARG002
+        return None if value is None else self._by_text[value]

@@ -1,0 +1,268 @@
+"""The one writer. Writes that wait together share a transaction, so that under load one commit (an fsync)
+serves many requests and an idle service makes nobody wait. It knows nothing of jobs: what a write does to
+the database is the write's own affair, and what memory must undo with it is behind `Memory`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from app.clock import Clock
+from app.errors import DispatchLost, FairlaneError, Unavailable
+from app.events import Emit, WriterFailed
+from app.store import dialect
+from app.store.dispatcher import Dispatcher
+from app.store.transaction import Transaction
+
+T = TypeVar("T")
+
+GROUP_WRITES: Final = 256
+"""Most writes in one transaction: it bounds how long the first of them waits for the last."""
+
+REDO_LIMIT: Final = 64
+"""How often a group is tried; each time but the first the database had refused a row that memory proposed."""
+
+
+class Memory(Protocol):
+    """What lives in memory and must agree with the database after every transaction."""
+
+    def begin(self) -> None:
+        """A transaction starts; remember how to go back."""
+
+    def mark(self) -> Any:
+        """Where memory stands now within the transaction."""
+
+    def rollback_to(self, mark: Any) -> None:
+        """Back to where memory stood at `mark`."""
+
+    async def flush(self, tx: Transaction) -> None:
+        """Write what changed in memory since `begin` and is not yet in the transaction."""
+
+    def commit(self) -> None:
+        """The transaction is durable; what changed stays."""
+
+    def rollback(self) -> None:
+        """The transaction is undone; back to `begin`."""
+
+    async def reload(self) -> None:
+        """Read everything again: nobody knows whether the last transaction was committed."""
+
+
+class Redo(Exception):
+    """Raised by a write that met rows other than memory expected: roll back the group, then once more.
+
+    `repair` is called on the rolled-back memory before the group is tried again.
+    """
+
+    def __init__(self, repair: Callable[[], None] | None = None) -> None:
+        super().__init__("the group is tried once more")
+        self.repair = repair
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """The answer of a write that raised: its neighbours in the group are not concerned."""
+
+    error: Exception
+
+
+@dataclass(slots=True, eq=False)
+class _Write(Generic[T]):
+    run: Callable[[Transaction], Awaitable[T]]
+    new_jobs: int
+    future: asyncio.Future[T]
+
+    def is_wanted(self) -> bool:
+        """Whether somebody still waits; a write whose client hung up before it began is left out."""
+        return not self.future.done()
+
+    def resolve(self, outcome: T | _Refused) -> None:
+        if self.future.done():
+            return
+        if isinstance(outcome, _Refused):
+            self.future.set_exception(outcome.error)
+        else:
+            self.future.set_result(outcome)
+
+
+class Writer:
+    """Runs writes one group at a time. `write` may be called from any task of the loop."""
+
+    def __init__(self, engine: AsyncEngine, memory: Memory, dispatcher: Dispatcher, clock: Clock, emit: Emit) -> None:
+        self._engine = engine
+        self._memory = memory
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._emit = emit
+        self._waiting: deque[_Write[Any]] = deque()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+        self._committing = False
+        self._in_doubt = False
+        self._lost: DispatchLost | None = None
+        self.lost_event = asyncio.Event()
+        self.commits = 0
+
+    def start(self) -> None:
+        """Begin to serve writes."""
+        self._task = asyncio.create_task(self._serve(), name="writer")
+
+    async def close(self) -> None:
+        """Serve what waits, then end. Later writes are refused."""
+        self._closing = True
+        self._wake.set()
+        if self._task is not None:
+            await self._task
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the outcome of the last commit is unknown and memory is still to be read again."""
+        return self._in_doubt
+
+    @property
+    def lost(self) -> DispatchLost | None:
+        """Set once another process has taken over this database."""
+        return self._lost
+
+    async def write(self, run: Callable[[Transaction], Awaitable[T]], *, new_jobs: int = 0) -> T:
+        """Run `run` inside a transaction and answer once it is durable.
+
+        `new_jobs` is how many jobs it will insert at most. `run` may be called again after a rollback, so
+        whatever it does to memory beyond `Memory` belongs into `Transaction.after_commit`. A
+        `FairlaneError` that it raises is its answer and hurts no other write.
+
+        Raises what `run` raises, and `Unavailable` if the database cannot be written.
+        """
+        if self._closing:
+            raise Unavailable("the service is shutting down")
+        if self._lost is not None:
+            raise Unavailable(str(self._lost))
+        item = _Write(run, new_jobs, asyncio.get_running_loop().create_future())
+        self._waiting.append(item)
+        self._wake.set()
+        answer: T = await item.future
+        return answer
+
+    async def _serve(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                await self._serve_group(self._take_group())
+            if self._closing:
+                return
+
+    def _take_group(self) -> list[_Write[Any]]:
+        group: list[_Write[Any]] = []
+        while self._waiting and len(group) < GROUP_WRITES:
+            item = self._waiting.popleft()
+            if item.is_wanted():
+                group.append(item)
+        return group
+
+    async def _serve_group(self, group: Sequence[_Write[Any]]) -> None:
+        if not group:
+            return
+        try:
+            if self._in_doubt:
+                await self._memory.reload()
+                self._in_doubt = False
+            outcomes, steps = await self._run_until_settled(group)
+        except Exception as error:  # noqa: BLE001 - whatever went wrong, each waiting request gets its answer
+            self._fail_group(group, error)
+            return
+        self.commits += 1
+        for step in steps:
+            step()
+        for item, outcome in zip(group, outcomes, strict=True):
+            item.resolve(outcome)
+
+    async def _run_until_settled(self, group: Sequence[_Write[Any]]) -> tuple[list[Any], list[Callable[[], None]]]:
+        """Try the group as one; if anything in it fails, run it again with a savepoint for each write."""
+        careful = False
+        for _ in range(REDO_LIMIT):
+            try:
+                return await self._run_group(group, careful=careful)
+            except Redo as redo:
+                if redo.repair is not None:
+                    redo.repair()
+                careful = True
+        raise Unavailable("the jobs at hand keep changing in the database; try again")
+
+    async def _run_group(
+        self, group: Sequence[_Write[Any]], *, careful: bool
+    ) -> tuple[list[Any], list[Callable[[], None]]]:
+        self._memory.begin()
+        try:
+            async with self._transaction() as connection:
+                tx = await Transaction.open(connection, self._clock, sum(item.new_jobs for item in group))
+                outcomes = [await self._run_one(connection, tx, item, careful=careful) for item in group]
+                await self._flush(tx, careful=careful)
+        except BaseException:
+            self._memory.rollback()
+            raise
+        self._memory.commit()
+        return outcomes, tx.steps_after_commit
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction that has proved this process dispatches here. A COMMIT that raises leaves a doubt."""
+        self._committing = False
+        async with self._engine.connect() as connection:
+            try:
+                async with connection.begin():
+                    await self._dispatcher.prove(connection, self._clock.now())
+                    yield connection
+                    self._committing = True
+            except BaseException:
+                if self._committing:
+                    self._in_doubt = True
+                    await connection.invalidate()
+                raise
+
+    async def _run_one(self, connection: AsyncConnection, tx: Transaction, item: _Write[Any], *, careful: bool) -> Any:
+        mark, steps, touched = self._memory.mark(), len(tx.steps_after_commit), tx.touched
+        try:
+            if not careful:
+                return await item.run(tx)
+            async with connection.begin_nested():
+                answer = await item.run(tx)
+                await tx.flush()
+                return answer
+        except Redo:
+            raise
+        except Exception as error:
+            if dialect.is_unavailable(error):
+                raise
+            if not careful and (tx.touched > touched or not isinstance(error, FairlaneError)):
+                raise Redo from error
+            self._memory.rollback_to(mark)
+            del tx.steps_after_commit[steps:]
+            if careful:  # otherwise what is collected is the neighbours'
+                tx.drop_collected()
+            return _Refused(error)
+
+    async def _flush(self, tx: Transaction, *, careful: bool) -> None:
+        try:
+            await tx.flush()
+            await self._memory.flush(tx)
+        except Exception as error:
+            if careful or dialect.is_unavailable(error):
+                raise
+            raise Redo from error
+
+    def _fail_group(self, group: Sequence[_Write[Any]], error: Exception) -> None:
+        if isinstance(error, DispatchLost):
+            self._lost = error
+            self.lost_event.set()
+        self._emit(WriterFailed(f"{type(error).__name__}: {error}", len(group)))
+        why = str(error) if isinstance(error, FairlaneError) else "the database cannot be written right now"
+        for item in group:
+            item.resolve(_Refused(Unavailable(why)))

