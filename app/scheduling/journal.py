@@ -30,6 +30,7 @@ class Journal:
 
     @property
     def is_open(self) -> bool:
+        """Whether changes are being remembered."""
         return self._inverses is not None
 
     def begin(self) -> None:
@@ -114,10 +115,12 @@ class Touched(Generic[K]):
         self._items: dict[K, None] = {}
 
     def add(self, item: K) -> None:
+        """`item` has changed."""
         if item not in self._items:
             self._journal.insert(self._items, item, None)
 
     def discard(self, item: K) -> None:
+        """`item` is gone, nobody needs to know of its changes."""
         if item in self._items:
             self._journal.delete(self._items, item)
 

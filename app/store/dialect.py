@@ -1,5 +1,6 @@
 """Everything SQLite and Postgres do differently, as a list of those differences. Statements elsewhere in
-`store` are written once and run on both; what they cannot share, they call from here. Knows no table."""
+`store` are written once and run on both; what they cannot share, they call from here. Knows no table
+but the counter of jobs."""
 
 from __future__ import annotations
 
@@ -165,7 +166,8 @@ def is_unavailable(error: BaseException) -> bool:
         return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in _BUSY_OR_BROKEN_SQLITE
     if isinstance(error, asyncpg.PostgresError):
         return (error.sqlstate or "").startswith(_AWAY_ON_POSTGRES)
-    return isinstance(error, asyncpg.InterfaceError)
+    # The driver's own: a connection that is closed; not a value that it cannot encode.
+    return isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError)
 
 
 # --- What the words differ for ------------------------------------------------------------------------------
@@ -251,14 +253,23 @@ async def draw_seqs(connection: AsyncConnection, count: int) -> list[int]:
     if connection.dialect.name == POSTGRES:
         drawn = await connection.scalars(_DRAW_ON_POSTGRES, {"count": count})
         return sorted(drawn)
-    # The number AUTOINCREMENT would have given last. Moving it here, not only through the inserts that follow,
-    # keeps a second draw in the same transaction from drawing the same numbers.
-    last = await connection.scalar(_DRAW_ON_SQLITE, {"count": count})
+    # The last number AUTOINCREMENT gave. Moving it here, not only through the inserts that follow, keeps a second
+    # draw in the same transaction from drawing the same numbers.
+    moved = await connection.scalar(_MOVE_ON_SQLITE, {"count": count})
+    last = moved or (await connection.scalar(_BEGIN_ON_SQLITE, {"count": count}))
     return list(range(last - count + 1, last + 1))
 
 
 _DRAW_ON_POSTGRES: Final = text("SELECT nextval('jobs_seq_seq') FROM generate_series(1, :count)")
-_DRAW_ON_SQLITE: Final = text("UPDATE sqlite_sequence SET seq = seq + :count WHERE name = 'jobs' RETURNING seq")
+
+# AUTOINCREMENT too looks at both, its own record and the table: people empty the record to "reset" it.
+_MOVE_ON_SQLITE: Final = text(
+    "UPDATE sqlite_sequence SET seq = max(seq, (SELECT coalesce(max(seq), 0) FROM jobs)) + :count"
+    " WHERE name = 'jobs' RETURNING seq"
+)
+_BEGIN_ON_SQLITE: Final = text(
+    "INSERT INTO sqlite_sequence (name, seq) SELECT 'jobs', coalesce(max(seq), 0) + :count FROM jobs RETURNING seq"
+)
 
 
 # --- Many rows in one statement -----------------------------------------------------------------------------

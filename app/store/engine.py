@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
-import msgspec
 from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
@@ -23,6 +22,7 @@ from app.store.dialect import (
     prepare_sqlite,
     refuse_old_sqlite,
 )
+from app.store.types import json_from_text
 
 _SYNCHRONOUS: Final = {"full": "FULL", "normal": "NORMAL"}
 
@@ -144,7 +144,8 @@ def _postgres_url(url: str) -> str:
         raise BadSettings("FAIRLANE_DATABASE_URL has a port that is not a number") from None
     # SQLAlchemy's users write ssl=, everybody else sslmode=.
     query = [("sslmode" if key == "ssl" else key, value) for key, value in parse_qsl(parts.query)]
-    return urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(query), ""))
+    # Put together by hand: urlunsplit() leaves out the two slashes where there is no host, as with a socket.
+    return f"postgresql://{parts.netloc}{parts.path}" + (f"?{urlencode(query)}" if query else "")
 
 
 def _pool(size: int, wait: Timeouts) -> dict[str, Any]:
@@ -195,7 +196,7 @@ def _postgres_engine(
             "command_timeout": wait.command,
             "server_settings": {**_POSTGRES_SETTINGS, "application_name": name, **settings},
         },
-        json_deserializer=msgspec.json.decode,
+        json_deserializer=json_from_text,
         hide_parameters=True,
         pool_pre_ping=True,  # an idle connection may have been killed at the other end
         **pool,

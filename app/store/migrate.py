@@ -58,7 +58,7 @@ async def require_current(engine: AsyncEngine) -> None:
     if found.current == found.head:
         return
     if found.pending:
-        raise SchemaOutdated("the database's schema is older than this version's: run `fairlane migrate`")
+        raise SchemaOutdated("the database's schema is older than this version's: run `fairlane migrate up`")
     raise SchemaOutdated(
         f"the database's schema ({found.current}) is newer than this version's ({found.head}):"
         " run a newer version of Fairlane"

@@ -7,7 +7,7 @@ import math
 import re
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 from sqlalchemy import BigInteger, Boolean, Dialect, Double, Integer, Text
@@ -15,19 +15,15 @@ from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP, UUID
 from sqlalchemy.dialects.sqlite import REAL
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
+_INFINITE: Final = (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
 _is_hex_id: Final = re.compile("[0-9a-f]{32}").fullmatch
 _has_escaped_nul: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000").search
 
-# SQLite keeps 64 bits in any INTEGER but refuses the word BIGINT in a STRICT table.
-BigWhole: Final[TypeEngine[int]] = BigInteger().with_variant(Integer(), "sqlite")
-Whole: Final[TypeEngine[int]] = Integer()
 Real: Final[TypeEngine[float]] = Double().with_variant(REAL(), "sqlite")
 
 
 def moment_to_text(moment: datetime) -> str:
     """The 27 characters of `2026-01-31T12:00:00.000000Z`; text in this form sorts by time."""
-    if moment.tzinfo is None:
-        raise ValueError(f"a time needs a zone, {moment.isoformat()} has none")
     return moment.astimezone(UTC).isoformat(timespec="microseconds")[:26] + "Z"
 
 
@@ -42,6 +38,15 @@ def json_to_bytes(value: Any) -> bytes:
     return encoded
 
 
+def json_from_text(text: str | bytes) -> Any:
+    """The value of JSON that a database holds. What only a database can read (SQLite takes `1e400`, Postgres any
+    depth) was typed by hand; it comes out as its text, so that one such row does not hide the others."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return text if isinstance(text, str) else text.decode()
+
+
 def _refuse_not_finite(value: Any) -> None:
     unseen = [value]
     while unseen:
@@ -52,6 +57,43 @@ def _refuse_not_finite(value: Any) -> None:
             unseen.extend(item.values())
         elif isinstance(item, (list, tuple)):
             unseen.extend(item)
+
+
+class Whole(TypeDecorator[int]):
+    """A whole number of 32 or 64 bits. SQLite's driver would raise a bare OverflowError for a larger one."""
+
+    impl = Integer
+    cache_ok = True
+
+    def __init__(self, bits: Literal[32, 64] = 32) -> None:
+        super().__init__()
+        self.bits = bits
+        self._limit = 1 << (bits - 1)
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        # SQLite keeps 64 bits in any INTEGER, and refuses the word BIGINT in a STRICT table.
+        is_big = self.bits == 64 and dialect.name != "sqlite"
+        return dialect.type_descriptor(BigInteger() if is_big else Integer())
+
+    def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:  # noqa: ARG002
+        if value is not None and not -self._limit <= value < self._limit:
+            raise ValueError(f"{value} does not fit into {self.bits} bits")
+        return value
+
+
+class PlainText(TypeDecorator[str]):
+    """Text without NUL, which Postgres refuses, and without lone surrogates, which are no UTF-8."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        if value is not None:
+            if "\0" in value:
+                raise ValueError("text with a NUL character cannot be stored")
+            if not value.isascii():
+                value.encode()  # raises UnicodeEncodeError, a ValueError
+        return value
 
 
 class Moment(TypeDecorator[datetime]):
@@ -68,8 +110,11 @@ class Moment(TypeDecorator[datetime]):
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | datetime | None:
         if value is None:
             return None
-        text = moment_to_text(value)
-        return text if dialect.name == "sqlite" else value
+        if value.tzinfo is None:
+            raise ValueError(f"a time needs a zone, {value.isoformat()} has none")
+        if value in _INFINITE:
+            raise ValueError(f"{value.isoformat()} cannot be stored: asyncpg takes it for infinity")
+        return moment_to_text(value) if dialect.name == "sqlite" else value
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
         if value is not None and dialect.name == "sqlite":
@@ -118,8 +163,8 @@ class Json(TypeDecorator[Any]):
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
         if value is None or dialect.name != "sqlite":
-            return value  # the engine's own decoder has been at it
-        return msgspec.json.decode(value)
+            return value  # on Postgres the driver has called `json_from_text` already
+        return json_from_text(value)
 
 
 class Flag(TypeDecorator[bool]):
@@ -155,7 +200,9 @@ class Choice(TypeDecorator[_Word], Generic[_Word]):
         self._by_text = {word.value: word for word in words}
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        return None if value is None else self.words(value).value
+        if value is not None and value not in self._by_text:
+            raise ValueError(f"{value!r} is not one of {', '.join(self._by_text)}")
+        return value
 
     def process_result_value(self, value: Any, dialect: Dialect) -> _Word | None:  # noqa: ARG002
         return None if value is None else self._by_text[value]

@@ -5,6 +5,7 @@ the database is the write's own affair, and what memory must undo with it is beh
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.clock import Clock
 from app.errors import DispatchLost, FairlaneError, Unavailable
-from app.events import Emit, WriterFailed
+from app.events import Emit, LoopFailed, WriterFailed
 from app.store import dialect
 from app.store.dispatcher import Dispatcher
 from app.store.transaction import Transaction
@@ -179,10 +180,18 @@ class Writer:
             self._fail_group(group, error)
             return
         self.commits += 1
-        for step in steps:
-            step()
+        self._take(steps)
         for item, outcome in zip(group, outcomes, strict=True):
             item.resolve(outcome)
+
+    def _take(self, steps: Sequence[Callable[[], None]]) -> None:
+        """What follows a commit cannot fail any more: a step that raises leaves memory to be read again."""
+        try:
+            for step in steps:
+                step()
+        except Exception:  # noqa: BLE001 - a fault of ours must not end the one writer
+            self._in_doubt = True
+            self._emit(LoopFailed("writer", traceback.format_exc(), retry_sec=0))
 
     async def _run_until_settled(self, group: Sequence[_Write[Any]]) -> tuple[list[Any], list[Callable[[], None]]]:
         """Try the group as one; if anything in it fails, run it again with a savepoint for each write."""
@@ -229,25 +238,26 @@ class Writer:
 
     async def _run_one(self, connection: AsyncConnection, tx: Transaction, item: _Write[Any], *, careful: bool) -> Any:
         mark, steps, touched = self._memory.mark(), len(tx.steps_after_commit), tx.touched
+        savepoint = await connection.begin_nested() if careful else None
         try:
-            if not careful:
-                return await item.run(tx)
-            async with connection.begin_nested():
-                answer = await item.run(tx)
+            answer = await item.run(tx)
+            if savepoint is not None:
                 await tx.flush()
-                return answer
+                await savepoint.commit()
         except Redo:
             raise
         except Exception as error:
             if dialect.is_unavailable(error):
-                raise
-            if not careful and (tx.touched > touched or not isinstance(error, FairlaneError)):
+                raise  # SQLite may have ended the whole transaction by itself, the savepoint with it
+            if savepoint is None and (tx.touched > touched or not isinstance(error, FairlaneError)):
                 raise Redo from error
+            if savepoint is not None:  # otherwise what is collected is the neighbours'
+                await savepoint.rollback()
+                tx.drop_collected()
             self._memory.rollback_to(mark)
             del tx.steps_after_commit[steps:]
-            if careful:  # otherwise what is collected is the neighbours'
-                tx.drop_collected()
             return _Refused(error)
+        return answer
 
     async def _flush(self, tx: Transaction, *, careful: bool) -> None:
         try:

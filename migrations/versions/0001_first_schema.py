@@ -291,8 +291,15 @@ _REQUEST: Final = (
     "request_digest",
 )
 
-# (name, event, table, when, sentence); a rule refuses what its condition holds for. {differs} is how the
-# engine compares two values of which either may be null.
+_IS_OPEN: Final = "OLD.state NOT IN ('completed', 'failed', 'cancelled')"  # else it is tr_jobs_final that refuses
+
+
+def _changes(columns: tuple[str, ...]) -> str:
+    """{differs} is how the engine compares two values of which either may be null."""
+    return " OR ".join(f"NEW.{column} {{differs}} OLD.{column}" for column in columns)
+
+
+# (name, event, table, when it refuses, sentence)
 _RULES: Final = (
     (
         "tr_jobs_first_state",
@@ -305,40 +312,33 @@ _RULES: Final = (
         "tr_jobs_legal_move",
         "UPDATE OF state",
         "jobs",
-        """NEW.state <> OLD.state AND NOT (
+        f"""NEW.state <> OLD.state AND {_IS_OPEN} AND NOT (
         (OLD.state = 'pending' AND NEW.state IN ('queued', 'failed', 'cancelled'))
         OR (OLD.state = 'queued' AND NEW.state IN ('scheduled', 'failed', 'cancelled'))
         OR (OLD.state = 'scheduled' AND NEW.state IN ('running', 'queued', 'failed', 'cancelled'))
-        OR (OLD.state = 'running' AND NEW.state IN ('completed', 'pending', 'queued', 'failed', 'cancelled'))
-        OR OLD.state IN ('completed', 'failed', 'cancelled'))""",
+        OR (OLD.state = 'running' AND NEW.state IN ('completed', 'pending', 'queued', 'failed', 'cancelled')))""",
         "a job makes the moves that the table of states allows and no others",
     ),
-    (
-        "tr_jobs_final",
-        "UPDATE",
-        "jobs",
-        "OLD.state IN ('completed', 'failed', 'cancelled')",
-        "a finished job never changes, it can only be deleted",
-    ),
+    ("tr_jobs_final", "UPDATE", "jobs", f"NOT {_IS_OPEN}", "a finished job never changes, it can only be deleted"),
     (
         "tr_jobs_identity",
         "UPDATE",  # of any column: SQLite has other words for seq, such as rowid
         "jobs",
-        " OR ".join(f"NEW.{column} {{differs}} OLD.{column}" for column in _IDENTITY),
+        f"{_IS_OPEN} AND ({_changes(_IDENTITY)})",
         "who and what a job is never changes",
     ),
     (
         "tr_jobs_request",
         f"UPDATE OF {', '.join(_REQUEST)}",  # so a heartbeat does not unpack and compare payloads
         "jobs",
-        " OR ".join(f"NEW.{column} {{differs}} OLD.{column}" for column in _REQUEST),
+        f"{_IS_OPEN} AND ({_changes(_REQUEST)})",
         "what was asked of a job never changes",
     ),
     (
         "tr_jobs_priority",
         "UPDATE OF priority",
         "jobs",
-        """NEW.priority <> OLD.priority
+        f"""NEW.priority <> OLD.priority AND {_IS_OPEN}
         AND NOT (OLD.state IN ('pending', 'queued') AND NEW.state IN ('pending', 'queued'))""",
         "a priority changes only while the job is pending or queued",
     ),
@@ -393,7 +393,7 @@ def _sqlite_foreign_key_guards(name: str, child: str, column: str, parent: str, 
     unknown = _sqlite_trigger(
         f"tr_{child}_{column}_exists",
         f"INSERT ON {child}",
-        f"NOT EXISTS (SELECT 1 FROM {parent} WHERE {key} = NEW.{column})",
+        f"NEW.{column} IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {parent} WHERE {key} = NEW.{column})",
         f"{name}: there is no such row in {parent}",
     )
     if name == _CASCADING:

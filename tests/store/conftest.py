@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from app.store.engine import Engines, open_engines
 from tests.databases import Database, Databases, run_apart
 from tests.store.rows import add_tenant
 
@@ -17,6 +18,13 @@ def shared(databases: Databases) -> Iterator[Database]:
     run_apart(add_tenant(made))
     yield made
     databases.drop(made)
+
+
+@pytest.fixture(scope="module")
+async def shared_engines(shared: Database) -> AsyncIterator[Engines]:
+    """The engines of `shared`."""
+    async with open_engines(shared.url) as opened:
+        yield opened
 
 
 @pytest.fixture

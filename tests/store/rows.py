@@ -52,7 +52,7 @@ def insert(table: str, row: Mapping[str, str]) -> str:
     return f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join(row.values())})"
 
 
-def update(seq: int, row: Mapping[str, str]) -> str:
+def update(seq: int | str, row: Mapping[str, str]) -> str:
     return f"UPDATE jobs SET {', '.join(f'{column} = {value}' for column, value in row.items())} WHERE seq = {seq}"
 
 
@@ -62,19 +62,17 @@ async def add_tenant(database: Database, name: str = "acme") -> None:
 
 async def add_job(database: Database, state: State, **columns: str) -> int:
     """A job of the tenant acme in `state`; its seq. `columns` are SQL for more of its first row."""
-    way = (*_WAY_TO[state], state)
-    first = {"tenant": "'acme'", "test_suite": "'unit'", **cells(way[0]), **columns}
-    [(seq,)] = await database.fetch(insert("jobs", first) + " RETURNING seq")
-    for step in way[1:]:
-        await database.execute(update(seq, cells(step)))
+    last = "SELECT max(seq) FROM jobs"
+    [(seq,)] = await database.fetch(*_steps(state, cells(state), columns), last)
     return int(seq)
 
 
 async def step_into(database: Database, state: State, row: Mapping[str, str]) -> None:
     """Tries to bring a new job into `state` with its last step setting `row`."""
-    way = _WAY_TO[state]
-    if way:
-        seq = await add_job(database, way[-1])
-        await database.execute(update(seq, row))
-    else:
-        await database.execute(insert("jobs", {"tenant": "'acme'", "test_suite": "'unit'", **row}))
+    await database.execute(*_steps(state, row))
+
+
+def _steps(state: State, row: Mapping[str, str], columns: Mapping[str, str] | None = None) -> list[str]:
+    rows = [*(cells(step) for step in _WAY_TO[state]), row]
+    first = {"tenant": "'acme'", "test_suite": "'unit'", **rows[0], **(columns or {})}
+    return [insert("jobs", first), *(update("(SELECT max(seq) FROM jobs)", step) for step in rows[1:])]
