@@ -40,12 +40,12 @@ _LINES: Final[dict[type[Event], Callable[[Any], str]]] = {
     events.DispatcherAwaited: lambda e: (
         f"[STORE] {e.holder} at {e.address} holds this database; waiting up to {_sec(e.wait_sec)} for a sign of it"
     ),
-    events.DispatchTakenOver: lambda e: "[STORE] another server has taken over this database; ending",
+    events.DispatchTakenOver: lambda _: "[STORE] another server has taken over this database; ending",
     events.SchedulerStarted: lambda e: f"[SCHEDULER] started with interval={e.interval_ms}ms",
-    events.SchedulerStopped: lambda e: "[SCHEDULER] stopped",
+    events.SchedulerStopped: lambda _: "[SCHEDULER] stopped",
     events.ServerListening: lambda e: f"[SERVER] listening on {e.host}:{e.port}",
-    events.ServerDraining: lambda e: "[SERVER] shutting down gracefully...",
-    events.ServerStopped: lambda e: "[SERVER] shutdown complete",
+    events.ServerDraining: lambda _: "[SERVER] shutting down gracefully...",
+    events.ServerStopped: lambda _: "[SERVER] shutdown complete",
     events.RequestServed: lambda e: f"[API] {e.method} {e.path} {e.status} {_ms(e.took_ms)}",
     events.RequestFailed: lambda e: f"[API] {e.method} {e.path} failed\n{e.error}",
     events.JobPromoted: lambda e: (

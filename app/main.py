@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,10 +49,9 @@ async def serve(settings: Settings, emit: Emit) -> int:
         host, port = listener.getsockname()[:2]
         async with running(settings, emit, f"{host}:{port}") as service:
             application = create_app(service.core, emit)
-            server = _Server(_uvicorn_config(application))
+            server = _Server(_uvicorn_config(application), lambda: emit(ServerListening(host, port)))
             with _signals() as signals:
                 serving = asyncio.create_task(server.serve(sockets=[listener]), name="server")
-                emit(ServerListening(host, port))
                 exit_code = await _until_asked_to_end(service.core, serving, signals, emit)
                 service.core.phase = Phase.DRAINING
                 await service.ticker.stop()
@@ -166,6 +165,14 @@ def _uvicorn_config(application: object) -> uvicorn.Config:
 
 class _Server(uvicorn.Server):
     """uvicorn without its signal handling: it closes the listener first, and Fairlane answers while it drains."""
+
+    def __init__(self, config: uvicorn.Config, when_listening: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._when_listening = when_listening
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._when_listening()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,0 +1,174 @@
+"""`make bench`: what the service costs on this machine, on both databases, one after the other in one run. The
+machine's own speed changes from hour to hour: compare figures of one run only."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any, Final
+
+from sqlalchemy import event
+
+from app.events import Event, JobPromoted, Recovered
+from app.flow import dispatch, finish, submit
+from app.flow.core import Core
+from app.flow.dispatch import ClaimRequest
+from app.flow.submit import JobRequest
+from app.main import running
+from app.settings import read_settings
+from tests.databases import Database, SqliteDatabases, postgres_databases
+
+QUEUED: Final = 100_000
+CLIENTS: Final = 64
+REQUESTS: Final = 2_000
+DELAYED: Final = 40
+
+
+class Listener:
+    """Keeps what the service tells."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._news = asyncio.Event()
+
+    def __call__(self, told: Event) -> None:
+        self.events.append(told)
+        self._news.set()
+
+    async def heard(self, kind: type[Event], times: int) -> None:
+        """Wait until that many of a kind were told."""
+        while sum(isinstance(told, kind) for told in self.events) < times:
+            self._news.clear()
+            await self._news.wait()
+
+    def last(self, kind: type[Any]) -> Any:
+        return [told for told in self.events if isinstance(told, kind)][-1]
+
+
+@asynccontextmanager
+async def _core(database: Database, listener: Listener) -> AsyncIterator[Core]:
+    settings = read_settings({"FAIRLANE_DATABASE_URL": database.url})
+    async with running(settings, listener, "bench") as service:
+        yield service.core
+
+
+@contextmanager
+def _databases() -> Iterator[list[Database]]:
+    with tempfile.TemporaryDirectory() as folder, postgres_databases() as postgres:
+        yield [SqliteDatabases(Path(folder)).create(), postgres.create()]
+
+
+async def bench(database: Database) -> None:
+    """All figures of one database."""
+    listener = Listener()
+    async with _core(database, listener) as core:
+        await _submits(database, core)
+        await _cycles(database, core)
+        await _alone(database, core)
+        await _promotions(database, core, listener)
+        await _fill(core)
+    async with _core(database, listener) as core:
+        recovered = listener.last(Recovered)
+        _say(database, f"rebuild of {recovered.queued} queued jobs", f"{recovered.took_ms:.0f} ms")
+        await _alone(database, core)
+
+
+async def _submits(database: Database, core: Core) -> None:
+    commits = _count_commits(core)
+    took = await _by_clients(lambda n: submit.submit(core, [JobRequest(tenant=f"t{n % 5}", test_suite="s")]))
+    _say(database, f"submits, {CLIENTS} clients", f"{REQUESTS / took:.0f}/s, {REQUESTS / commits():.0f} a commit")
+
+
+async def _cycles(database: Database, core: Core) -> None:
+    async def cycle(_: int) -> None:
+        for job in await dispatch.claim(core, ClaimRequest(worker="w", start=True)):
+            await finish.complete(core, job.id, job.token or "")
+
+    commits = _count_commits(core)
+    took = await _by_clients(cycle)
+    _say(
+        database,
+        f"claim + complete, {CLIENTS} workers",
+        f"{REQUESTS / took:.0f}/s, {REQUESTS / commits():.0f} a commit",
+    )
+
+
+async def _alone(database: Database, core: Core) -> None:
+    """One client, one worker, nobody else: submit, claim, complete."""
+    parts: dict[str, list[float]] = {"submit": [], "claim": [], "complete": []}
+    for _ in range(200):
+        began = time.perf_counter()
+        await submit.submit(core, [JobRequest(tenant="alone", test_suite="s")])
+        submitted = time.perf_counter()
+        [job] = await dispatch.claim(core, ClaimRequest(worker="w", start=True))
+        claimed = time.perf_counter()
+        await finish.complete(core, job.id, job.token or "")
+        for part, sec in zip(
+            parts, (submitted - began, claimed - submitted, time.perf_counter() - claimed), strict=True
+        ):
+            parts[part].append(1000 * sec)
+    depth = core.order.queued_in("default")
+    for part, took in parts.items():
+        _say(
+            database,
+            f"{part} alone, {depth} queued",
+            f"p50 {median(took):.2f} ms, p99 {quantiles(took, n=100)[98]:.2f} ms",
+        )
+
+
+async def _promotions(database: Database, core: Core, listener: Listener) -> None:
+    """How late delayed jobs are queued on an idle service."""
+    await submit.submit(core, [JobRequest(tenant=f"d{n}", test_suite="s", delay_sec=1 + n % 2) for n in range(DELAYED)])
+    await listener.heard(JobPromoted, DELAYED)
+    late = [told.late_ms for told in listener.events if isinstance(told, JobPromoted)]
+    _say(database, f"{DELAYED} promotions, late by", f"p50 {median(late):.1f} ms, worst {max(late):.1f} ms")
+    await dispatch.claim(core, ClaimRequest(worker="w", limit=DELAYED))
+
+
+async def _fill(core: Core) -> None:
+    for first in range(0, QUEUED, 10_000):
+        batch = [
+            JobRequest(tenant=f"t{n % 1000}", test_suite="s", priority=n % 11) for n in range(first, first + 10_000)
+        ]
+        await submit.submit(core, batch)
+
+
+async def _by_clients(call: Callable[[int], Awaitable[object]]) -> float:
+    numbers = iter(range(REQUESTS))
+
+    async def client() -> None:
+        for number in numbers:
+            await call(number)
+
+    began = time.perf_counter()
+    await asyncio.gather(*(client() for _ in range(CLIENTS)))
+    return time.perf_counter() - began
+
+
+def _count_commits(core: Core) -> Callable[[], int]:
+    """Counts real commits of the writer from here on."""
+    commits: list[object] = []
+    event.listen(core.engines.writer.sync_engine, "commit", commits.append)
+    return lambda: len(commits)
+
+
+def _say(database: Database, what: str, figure: str) -> None:
+    sys.stdout.write(f"{database.kind:9} {what:40} {figure}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Print the figures."""
+    with _databases() as databases:
+        for database in databases:
+            asyncio.run(bench(database))
+
+
+if __name__ == "__main__":
+    main()

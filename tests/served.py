@@ -1,0 +1,114 @@
+"""The service as its users run it: a process of its own, spoken to over TCP, ended by signals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, STDOUT, Process
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import httpx
+
+PATIENCE_SEC = 30.0
+"""Longer than anything here takes on a slow machine; a test that waits so long has failed."""
+
+
+class Served:
+    """A running `fairlane serve`. `events` are what it has logged so far, oldest first."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.events: list[dict[str, Any]] = []
+        self.text = ""
+        self._news = asyncio.Condition()
+        self._reader = asyncio.create_task(self._read())
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        [listening] = [event for event in self.events if event["event"] == "server_listening"]
+        return f"http://{listening['host']}:{listening['port']}"
+
+    def client(self, **options: Any) -> httpx.AsyncClient:
+        """A client of its own connections."""
+        return httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_SEC, **options)
+
+    async def logged(self, name: str, matches: Callable[[dict[str, Any]], bool] = lambda _: True) -> dict[str, Any]:
+        """The first event of that name, waited for; fails if the process ends without it."""
+
+        def found() -> list[dict[str, Any]]:
+            return [event for event in self.events if event["event"] == name and matches(event)]
+
+        await self._until(lambda: bool(found()), name)
+        return found()[0]
+
+    async def printed(self, words: str) -> None:
+        """Wait until its output has these words; fails if the process ends without them."""
+        await self._until(lambda: words in self.text, words)
+
+    async def _until(self, happened: Callable[[], bool], what: str) -> None:
+        async with asyncio.timeout(PATIENCE_SEC), self._news:
+            await self._news.wait_for(lambda: happened() or self._reader.done())
+        assert happened(), f"the service ended without {what}:\n{self.text}"
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        with suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+    async def exited(self) -> int:
+        """Its exit code, once it has ended and all its output is read."""
+        async with asyncio.timeout(PATIENCE_SEC):
+            code = await self.process.wait()
+            await self._reader
+        return code
+
+    async def kill(self) -> None:
+        """End it the hard way, as a power cut or the kernel would."""
+        self.signal(signal.SIGKILL)
+        await self.exited()
+
+    async def stop(self) -> int:
+        """End it the polite way; its exit code."""
+        self.signal(signal.SIGTERM)
+        return await self.exited()
+
+    async def _read(self) -> None:
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            self.text += line.decode()
+            with suppress(ValueError):
+                self.events.append(json.loads(line))
+            async with self._news:
+                self._news.notify_all()
+        async with self._news:
+            self._news.notify_all()
+
+
+async def start(url: str, **settings: object) -> Served:
+    """Start `fairlane serve` on a database and a free port, and wait for nothing."""
+    variables = {"database_url": url, "port": 0, "log_format": "json", **settings}
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
+    environ |= {"FAIRLANE_" + name.upper(): str(value) for name, value in variables.items()}
+    command = (sys.executable, "-c", "from app.cli import main; main()", "serve")
+    process = await asyncio.create_subprocess_exec(*command, env=environ, stdout=PIPE, stderr=STDOUT)
+    return Served(process)
+
+
+@asynccontextmanager
+async def serving(url: str, **settings: object) -> AsyncIterator[Served]:
+    """A service that listens; whatever happens, it is gone in the end."""
+    served = await start(url, **settings)
+    try:
+        if settings.get("log_format") == "console":
+            await served.printed("[SERVER] listening on ")
+        else:
+            await served.logged("server_listening")
+        yield served
+    finally:
+        await served.kill()

@@ -1,0 +1,145 @@
+"""The start of the service: what it does by itself, what it refuses, and in which words."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from app.store import migrate
+from tests.databases import Database
+from tests.served import serving, start
+
+
+async def _refusal(url: str, **settings: object) -> str:
+    """What a service that does not start prints."""
+    served = await start(url, **settings)
+    assert await served.exited() == 1
+    return served.text
+
+
+async def test_a_second_server_refuses_and_names_the_first(database: Database) -> None:
+    async with serving(database.url) as first:
+        process = f"process {first.process.pid}"
+        address = first.url.removeprefix("http://")
+        refusal = await _refusal(database.url)
+        assert process in refusal
+        assert address in refusal
+        assert "Traceback" not in refusal
+        async with first.client() as client:
+            assert (await client.get("/health/ready")).status_code == 200
+
+
+async def test_a_killed_server_leaves_its_database_to_the_next(database: Database) -> None:
+    async with serving(database.url) as first:
+        await first.kill()
+        async with serving(database.url) as second:
+            awaited = [event for event in second.events if event["event"] == "dispatcher_awaited"]
+            assert len(awaited) == (1 if database.kind == "postgres" else 0)
+
+
+async def test_the_start_says_what_it_recovered(database: Database) -> None:
+    async with serving(database.url) as served, served.client() as client:
+        for delay in (0, 0, 0, 3600):
+            body = {"tenant": "acme", "test_suite": "suite", "delay_sec": delay}
+            assert (await client.post("/jobs", json=body)).status_code == 201
+        assert len((await client.post("/jobs/claim", json={"worker": "w"})).json()["jobs"]) == 1
+        await served.kill()
+    async with serving(database.url, policy="penalty", log_format="console") as served:
+        pass
+    assert "[SCHEDULER] recovered queued=2 pending=1 leased=1 policy=penalty in " in served.text
+
+
+async def test_an_empty_sqlite_file_is_migrated_and_an_empty_postgres_refused_unless_told(
+    empty_database: Database,
+) -> None:
+    if empty_database.kind == "postgres":
+        refusal = await _refusal(empty_database.url)
+        assert "fairlane migrate up" in refusal
+        assert "Traceback" not in refusal
+        assert (await migrate.status(empty_database.url)).current is None
+    async with serving(empty_database.url, migrate="true") as served, served.client() as client:
+        assert (await client.get("/stats")).json()["total_jobs"] == 0
+        assert (await served.logged("schema_migrated"))["old"] is None
+
+
+async def test_a_database_that_is_not_there_is_said_in_a_sentence(unused_port: int) -> None:
+    refusal = await _refusal(f"postgresql://user:secret@127.0.0.1:{unused_port}/fairlane")
+    assert "the database cannot be reached" in refusal
+    assert "secret" not in refusal
+    assert "Traceback" not in refusal
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"port": "eighty"}, "FAIRLANE_PORT must be a whole number from 0 to 65535, not 'eighty'"),
+        ({"policy": "fifo"}, "FAIRLANE_POLICY must be virtual-time or penalty, not 'fifo'"),
+        ({"tick_ms": "0"}, "FAIRLANE_TICK_MS must be a whole number from 1 to 60000"),
+        ({"priority_step": "NaN"}, "FAIRLANE_PRIORITY_STEP must be a number from 0"),
+        ({"default_burst": "5"}, "needs FAIRLANE_DEFAULT_RATE_PER_SEC"),
+        ({"proirity_step": "1"}, "FAIRLANE_PROIRITY_STEP is not a setting"),
+        ({"database_url": "mysql://x"}, "must begin with sqlite:/// or postgresql://"),
+        ({"database_url": "sqlite:///:memory:"}, "must name a plain file"),
+    ],
+)
+async def test_a_setting_that_cannot_be_used_is_refused_in_words(settings: dict[str, str], words: str) -> None:
+    refusal = await _refusal(**{"url": "sqlite:///never.db", **{_argument(k): v for k, v in settings.items()}})
+    assert words in refusal
+    assert "Traceback" not in refusal
+
+
+def _argument(setting: str) -> str:
+    return "url" if setting == "database_url" else setting
+
+
+async def test_a_port_in_use_is_said_before_anything_is_touched(empty_database: Database) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        refusal = await _refusal(empty_database.url, port=taken.getsockname()[1], migrate="true")
+    assert "choose another FAIRLANE_PORT" in refusal
+    assert (await migrate.status(empty_database.url)).current is None
+
+
+async def test_the_console_has_the_lines_that_operators_know(database: Database) -> None:
+    async with serving(database.url, log_format="console", port=0) as served:
+        pass
+    assert "[SCHEDULER] started with interval=500ms" in served.text
+
+
+async def test_no_payload_no_token_and_no_key_is_ever_logged(database: Database) -> None:
+    async with serving(database.url, log_level="debug") as served, served.client() as client:
+        body = {"tenant": "acme", "test_suite": "suite", "payload": {"pass": "payload-secret"}}
+        await client.post("/jobs", json=body, headers={"Idempotency-Key": "key-secret"})
+        await client.post("/jobs", json=body | {"priority": 1}, headers={"Idempotency-Key": "key-secret"})
+        [job] = (await client.post("/jobs/claim", json={"worker": "w", "start": True})).json()["jobs"]
+        token = job["lease"]["token"]
+        await client.post(f"/jobs/{job['id']}/complete", json={"token": "not" + token})
+        await client.post(f"/jobs/{job['id']}/complete", json={"token": token, "result": "payload-secret"})
+        await client.post(f"/jobs/{job['id']}/complete?token={token}", json={"token": token})
+        assert await served.stop() == 0
+    for secret in ("payload-secret", "key-secret", token):
+        assert secret not in served.text
+
+
+@pytest.fixture
+def unused_port() -> Iterator[int]:
+    """A port that nobody listens on: it is bound, and no more."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+async def test_a_signal_during_the_start_ends_it(database: Database) -> None:
+    async with serving(database.url) as first:
+        first.signal(signal.SIGSTOP)  # a holder that does not answer is watched for a while
+        second = await start(database.url)
+        if database.kind == "postgres":
+            await second.logged("dispatcher_awaited")
+            second.signal(signal.SIGTERM)
+        assert await second.exited() != 0
+        first.signal(signal.SIGCONT)
+        async with first.client() as client, asyncio.timeout(10):
+            assert (await client.get("/health/ready")).status_code == 200
