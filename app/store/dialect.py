@@ -7,6 +7,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import asyncpg
@@ -286,10 +287,8 @@ async def select_each(
 
     Two columns `IN` a list of pairs would be a scan of the whole table on SQLite.
     """
-    columns = [table.c[name] for name in keys]
-    given = _GIVEN[connection.dialect.name](columns)
-    statement = select(table).where(*(column == given.c[column.name] for column in columns))
-    return await _execute_each(connection, statement, columns, rows)
+    columns = tuple(table.c[name] for name in keys)
+    return await _execute_each(connection, _select_each(connection.dialect.name, table, columns), columns, rows)
 
 
 async def update_each(
@@ -307,33 +306,75 @@ async def update_each(
     holds. `same` are values or expressions that all rows share, `attempt = attempt + 1` for one.
 
     Every entry of `rows` holds all of `keys` and `values`; no two have the same key (`ValueError`). Answers
-    what `returning` names of the rows that were changed, in no order. One statement for every 1,000 rows; its
-    text depends on the columns alone, so it is compiled and prepared once.
+    what `returning` names of the rows that were changed, in no order. One statement for every 1,000 rows. It is
+    built once for what it is called with, so expressions in `same`, `where` and `returning` are constants of the
+    caller: building it costs more than running it.
     """
     if len({tuple(row[key] for key in keys) for row in rows}) != len(rows):
         raise ValueError(f"two rows with the same {' and '.join(keys)}")
-    columns = [table.c[name] for name in (*keys, *values)]
-    given = _GIVEN[connection.dialect.name](columns)
+    columns = tuple(table.c[name] for name in (*keys, *values))
+    expressions = {name: value for name, value in (same or {}).items() if isinstance(value, ColumnElement)}
+    plain = {_same(name): value for name, value in (same or {}).items() if name not in expressions}
+    statement = _update_each(
+        connection.dialect.name,
+        table,
+        columns,
+        len(keys),
+        tuple(same or ()),
+        tuple(expressions.items()),
+        where,
+        tuple(returning),
+    )
+    return await _execute_each(connection, statement, columns, rows, plain)
+
+
+@lru_cache(maxsize=64)
+def _select_each(dialect: str, table: Table, columns: tuple[Column[Any], ...]) -> Executable:
+    given = _GIVEN[dialect](columns)
+    return select(table).where(*(column == given.c[column.name] for column in columns))
+
+
+@lru_cache(maxsize=64)
+def _update_each(
+    dialect: str,
+    table: Table,
+    columns: tuple[Column[Any], ...],
+    key_count: int,
+    same: tuple[str, ...],
+    expressions: tuple[tuple[str, ColumnElement[Any]], ...],
+    where: ColumnElement[bool] | None,
+    returning: tuple[ColumnElement[Any], ...],
+) -> Executable:
+    given = _GIVEN[dialect](columns)
+    own = {column.name: given.c[column.name] for column in columns[key_count:]}
+    shared = {name: bindparam(_same(name), type_=table.c[name].type) for name in same}
     statement = (
         update(table)
-        .values({**{name: given.c[name] for name in values}, **(same or {})})
-        .where(*(table.c[key] == given.c[key] for key in keys))
+        .values({**own, **shared, **dict(expressions)})
+        .where(*(column == given.c[column.name] for column in columns[:key_count]))
         .returning(*returning)
     )
-    if where is not None:
-        statement = statement.where(tested_only(where))  # it is the keys that find a row
-    return await _execute_each(connection, statement, columns, rows)
+    # It is the keys that find a row.
+    return statement if where is None else statement.where(tested_only(where))
+
+
+def _same(name: str) -> str:
+    return f"same_{name}"
 
 
 async def _execute_each(
-    connection: AsyncConnection, statement: Executable, columns: Sequence[Column[Any]], rows: Rows
+    connection: AsyncConnection,
+    statement: Executable,
+    columns: Sequence[Column[Any]],
+    rows: Rows,
+    same: Mapping[str, Any] | None = None,
 ) -> list[Row[*tuple[Any, ...]]]:
     found: list[Row[*tuple[Any, ...]]] = []
     for first in range(0, len(rows), ROWS_PER_STATEMENT):
         parameters = _PARAMETERS[connection.dialect.name](
             columns, rows[first : first + ROWS_PER_STATEMENT], connection.dialect
         )
-        found.extend((await connection.execute(statement, parameters)).all())
+        found.extend((await connection.execute(statement, {**parameters, **(same or {})})).all())
     return found
 
 

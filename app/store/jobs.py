@@ -8,16 +8,13 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Update, and_, bindparam, func, select, tuple_, update
+from sqlalchemy import ColumnElement, Update, and_, bindparam, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from app.scheduling.job import Job, Move, State
 from app.store import dialect
-from app.store.schema import HAS_IDEMPOTENCY_KEY, IS_ACTIVE, IS_PENDING, IS_QUEUED, jobs
-
-KEYS_PER_QUERY: Final = 1000
-"""Each is two bound values, of which a statement takes some 32,000."""
+from app.store.schema import IS_ACTIVE, IS_PENDING, IS_QUEUED, jobs
 
 CLAIM: Final = Move(State.QUEUED, State.SCHEDULED)
 START: Final = Move(State.SCHEDULED, State.RUNNING)
@@ -44,6 +41,12 @@ _LEAVING: Final[Mapping[State, Mapping[str, Any]]] = {
 
 
 # Building a statement costs more than running it, so those that every job needs are built once.
+_IS_PENDING: Final = jobs.c.state == PROMOTE.old
+_IS_QUEUED: Final = jobs.c.state == CLAIM.old
+_IS_SCHEDULED: Final = jobs.c.state == START.old
+_ONE_MORE_ATTEMPT: Final = jobs.c.attempt + 1
+_WHOLE_ROW: Final = tuple(jobs.c)
+_ID: Final = (jobs.c.id,)
 _GET: Final = select(jobs).where(jobs.c.id == bindparam("job_id"))
 
 
@@ -81,13 +84,9 @@ async def get(connection: AsyncConnection, job_id: str) -> Job | None:
 
 async def with_keys(connection: AsyncConnection, keys: Iterable[tuple[str, str]]) -> list[Job]:
     """The jobs that were submitted under any of these (tenant, idempotency key)."""
-    found: list[Job] = []
-    wanted = list(keys)
-    for first in range(0, len(wanted), KEYS_PER_QUERY):
-        pairs = tuple_(jobs.c.tenant, jobs.c.idempotency_key).in_(wanted[first : first + KEYS_PER_QUERY])
-        rows = await connection.execute(select(jobs).where(HAS_IDEMPOTENCY_KEY, pairs))
-        found += [Job(*row) for row in rows]
-    return found
+    rows = [{"tenant": tenant, "idempotency_key": key} for tenant, key in keys]
+    found = await dialect.select_each(connection, jobs, rows, keys=["tenant", "idempotency_key"])
+    return [Job(*row) for row in found]
 
 
 async def page(
@@ -137,8 +136,8 @@ async def promote_if_pending(connection: AsyncConnection, promoted: Sequence[Map
         keys=["id"],
         values=["effective_priority", "queued_at"],
         same={"state": PROMOTE.new},
-        where=jobs.c.state == PROMOTE.old,
-        returning=[jobs.c.id],
+        where=_IS_PENDING,
+        returning=_ID,
     )
     return len(moved)
 
@@ -154,9 +153,9 @@ async def claim_if_queued(
         leases,
         keys=["id"],
         values=["token", "charge", "dispatch_weight", "scheduled_at"],
-        same={"state": CLAIM.new, "attempt": jobs.c.attempt + 1, **same},
-        where=jobs.c.state == CLAIM.old,
-        returning=list(jobs.c),
+        same={"state": CLAIM.new, "attempt": _ONE_MORE_ATTEMPT, **same},
+        where=_IS_QUEUED,
+        returning=_WHOLE_ROW,
     )
     return [Job(*row) for row in rows]
 
@@ -171,8 +170,8 @@ async def start_if_scheduled(connection: AsyncConnection, tokens: Mapping[str, s
         keys=["id", "token"],
         values=[],
         same={"state": START.new, "started_at": now},
-        where=jobs.c.state == START.old,
-        returning=list(jobs.c),
+        where=_IS_SCHEDULED,
+        returning=_WHOLE_ROW,
     )
     return [Job(*row) for row in rows]
 

@@ -227,6 +227,8 @@ jobs: Final = Table(
     _check("state", f"state IN ({_words(State)})"),
     _check("delay_sec_range", "delay_sec BETWEEN 0 AND 31536000"),
     _check("attempt_range", "attempt BETWEEN 0 AND max_attempts"),
+    # A claim counts one more: a waiting job without any left would stop its queue.
+    _check("attempt_left_while_waiting", "state NOT IN ('pending', 'queued') OR attempt <> max_attempts"),
     _check("max_attempts_range", "max_attempts BETWEEN 1 AND 100"),
     _check("timeout_sec_range", "timeout_sec BETWEEN 1 AND 604800"),
     _check("worker_length", "length(worker) BETWEEN 1 AND 128"),

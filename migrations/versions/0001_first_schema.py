@@ -141,6 +141,7 @@ CREATE TABLE jobs (
         'completed', 'failed', 'cancelled')),
     CONSTRAINT ck_jobs_delay_sec_range CHECK (delay_sec BETWEEN 0 AND 31536000),
     CONSTRAINT ck_jobs_attempt_range CHECK (attempt BETWEEN 0 AND max_attempts),
+    CONSTRAINT ck_jobs_attempt_left_while_waiting CHECK (state NOT IN ('pending', 'queued') OR attempt <> max_attempts),
     CONSTRAINT ck_jobs_max_attempts_range CHECK (max_attempts BETWEEN 1 AND 100),
     CONSTRAINT ck_jobs_timeout_sec_range CHECK (timeout_sec BETWEEN 1 AND 604800),
     CONSTRAINT ck_jobs_worker_length CHECK (length(worker) BETWEEN 1 AND 128),

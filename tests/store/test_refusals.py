@@ -61,7 +61,7 @@ BAD_JOBS: Final = [
     ("ck_jobs_delay_sec_range", {"delay_sec": "31536001"}),
     ("ck_jobs_attempt_range", {"attempt": "4"}),
     ("ck_jobs_attempt_range", {"attempt": "-1"}),
-    ("ck_jobs_max_attempts_range", {"max_attempts": "0"}),
+    ("ck_jobs_attempt_left_while_waiting", {"attempt": "3"}),
     ("ck_jobs_max_attempts_range", {"max_attempts": "101"}),
     ("ck_jobs_timeout_sec_range", {"timeout_sec": "0"}),
     ("ck_jobs_timeout_sec_range", {"timeout_sec": "604801"}),
