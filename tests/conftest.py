@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
-from app.api.application import create_app
-from app.main import running
-from app.settings import read_settings
 from app.store.engine import Engines, open_engines
 from tests.databases import (
     KINDS,
@@ -67,14 +62,3 @@ async def engines(database: Database) -> AsyncIterator[Engines]:
     """The engines of `database`, as the service opens them."""
     async with open_engines(database.url) as opened:
         yield opened
-
-
-@pytest.fixture
-async def client(database: Database) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the real service on `database`, without a network between them."""
-    settings = read_settings({"FAIRLANE_DATABASE_URL": database.url})
-    async with running(settings, lambda _: None, "nowhere") as service:
-        app: Any = create_app(service.core, lambda _: None)  # Litestar and httpx spell the ASGI types differently
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://fairlane") as opened:
-            yield opened

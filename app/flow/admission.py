@@ -4,6 +4,7 @@ after a restart."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil
 
 from app.clock import Clock
 from app.errors import InvalidRequest, RateLimited
@@ -40,12 +41,13 @@ class Admission:
             self._buckets[tenant].reconfigure(rate, burst, self._clock.monotonic_ns())
 
     def rate_in_force(self, settings: TenantSettings) -> tuple[float | None, int | None]:
-        """(jobs a second, None: no limit; burst, None: the rate rounded up)."""
+        """(jobs a second, None: no limit; jobs at once: the rate rounded up where nothing else was said)."""
         if settings.unlimited:
             return None, settings.burst
-        if settings.rate_per_sec is not None:
-            return settings.rate_per_sec, settings.burst
-        return self._default_rate, settings.burst or self._default_burst
+        rate, burst = settings.rate_per_sec, settings.burst
+        if rate is None:
+            rate, burst = self._default_rate, burst or self._default_burst
+        return rate, burst or (None if rate is None else ceil(rate))
 
     def admit(self, wanted: Mapping[str, int]) -> None:
         """Take tokens for so many jobs of each tenant, for all or none.

@@ -1,0 +1,70 @@
+"""Builds the HTTP application: Litestar with the handlers of this folder, and the front before it."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any, Final
+
+from litestar import Litestar, Request
+from litestar.datastructures import State
+from litestar.di import Provide
+from litestar.openapi.config import OpenAPIConfig
+from litestar.router import Router
+
+from app.api import jobs, service, tenants, workers
+from app.api.document import Document
+from app.api.errors import NoSuchPath, error_handler
+from app.api.front import Front
+from app.api.guards import refuse_unread
+from app.api.request import CheckedRequest
+from app.events import Emit
+from app.flow.core import Core
+
+_BODY_BYTES: Final = 1024 * 1024
+_DOCUMENT_PATH: Final = "/schema"
+
+
+def create_app(core: Core, emit: Emit) -> Front:
+    """What the server runs. It takes no part in the lifespan: `core` is started and stopped by who built it."""
+    return Front(create_litestar(core, emit), emit, core.clock)
+
+
+def create_litestar(core: Core, emit: Emit) -> Litestar:
+    """The application behind the front."""
+    return Litestar(
+        [*jobs.HANDLERS, *workers.HANDLERS, *tenants.HANDLERS, *service.HANDLERS],
+        before_request=refuse_unread,
+        debug=False,
+        dependencies={"core": Provide(_core, sync_to_thread=False)},
+        exception_handlers={Exception: error_handler(emit)},
+        logging_config=None,
+        openapi_config=_document(),
+        pdb_on_exception=False,
+        request_class=CheckedRequest,
+        request_max_body_size=_BODY_BYTES,
+        state=State({"core": core}),
+    )
+
+
+def _core(state: State) -> Core:
+    core: Core = state.core
+    return core
+
+
+def _document() -> OpenAPIConfig:
+    return OpenAPIConfig(
+        title="Fairlane",
+        version=version("fairlane"),
+        openapi_router=Router(
+            _DOCUMENT_PATH, route_handlers=[], include_in_schema=False, before_request=_only_the_document
+        ),
+        operation_id_creator=lambda handler, _, __: handler.handler_name,
+        render_plugins=[Document()],
+        use_handler_docstrings=True,
+    )
+
+
+async def _only_the_document(request: Request[Any, Any, Any]) -> None:
+    if request.scope["path"] != _DOCUMENT_PATH:  # Litestar would answer in HTML
+        raise NoSuchPath
+    await refuse_unread(request)

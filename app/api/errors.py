@@ -1,0 +1,172 @@
+"""The one file that knows HTTP statuses: which error is which status, how it reads on the wire, and what the OpenAPI
+document says of it. An error that is not in the table is a fault of ours: it is told to `emit`, never to the client."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from inspect import getdoc
+from typing import Any, Final
+
+from litestar import MediaType, Request, Response
+from litestar.exceptions import ClientException, MethodNotAllowedException, NotFoundException
+from litestar.exceptions.http_exceptions import RequestEntityTooLarge
+from litestar.openapi.datastructures import ResponseSpec
+from msgspec import json
+
+from app.api.schemas import ErrorAnswer
+from app.api.trace import request_failed
+from app.errors import (
+    Conflict,
+    DispatchLost,
+    FairlaneError,
+    InvalidRequest,
+    KeyReused,
+    NotFound,
+    RateLimited,
+    TooManyQueued,
+    Unavailable,
+)
+from app.events import Emit
+
+
+class NoSuchPath(FairlaneError):
+    """Nothing is served at this path."""
+
+    def __init__(self) -> None:
+        super().__init__("nothing is served at this path; GET /schema lists what is")
+
+
+class WrongMethod(FairlaneError):
+    """The path does not take this method; `Allow` says which it takes."""
+
+    def __init__(self, allowed: str) -> None:
+        super().__init__(f"this path takes {allowed}")
+        self.allowed = allowed
+
+
+class BodyTooLarge(FairlaneError):
+    """The body is larger than this call takes."""
+
+    def __init__(self) -> None:
+        super().__init__("the body is too large: 1 MiB at most, and 16 MiB for a batch")
+
+
+class NotJson(FairlaneError):
+    """The body does not say that it is JSON."""
+
+    def __init__(self) -> None:
+        super().__init__("the body must be sent as application/json in UTF-8")
+
+
+class HeadersTooLarge(FairlaneError):
+    """The request line and the headers are too long."""
+
+    def __init__(self) -> None:
+        super().__init__("the request line and the headers are longer than 32 KiB")
+
+
+class ClientGone(FairlaneError):
+    """The client hung up before it was answered; nobody reads this."""
+
+    def __init__(self) -> None:
+        super().__init__("the client hung up")
+
+
+FAULT: Final = 500
+_STATUSES: Final[Mapping[type[Exception], int]] = {
+    InvalidRequest: 400,
+    NotFound: 404,
+    NoSuchPath: 404,
+    WrongMethod: 405,
+    Conflict: 409,
+    BodyTooLarge: 413,
+    NotJson: 415,
+    KeyReused: 422,
+    RateLimited: 429,
+    TooManyQueued: 429,
+    HeadersTooLarge: 431,
+    ClientGone: 499,
+    Unavailable: 503,
+    DispatchLost: 503,
+}
+_ANY_CALL: Final = (InvalidRequest, BodyTooLarge, NotJson, HeadersTooLarge)
+_FAULT_SENTENCE: Final = "the service failed at this request; the fault is on its log"
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorResponse:
+    """An error as it goes over the wire."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_our_fault(self) -> bool:
+        return self.status == FAULT
+
+
+def response_to(error: Exception) -> ErrorResponse:
+    """What the client gets for any exception."""
+    error = _ours(error)
+    status = _status_of(type(error))
+    sentence = _FAULT_SENTENCE if status == FAULT else str(error)
+    details = list(error.details) if isinstance(error, InvalidRequest) else []
+    return ErrorResponse(status, json.encode(ErrorAnswer(error=sentence, details=details)), _headers(error))
+
+
+def _ours(error: Exception) -> Exception:
+    """The error of our own tree that Litestar's exception stands for."""
+    match error:
+        case NotFoundException():
+            return NoSuchPath()
+        case MethodNotAllowedException():
+            allow = (error.headers or {}).get("allow", "")
+            return WrongMethod(", ".join(sorted(set(allow.split(", ")) - {"OPTIONS"})))
+        case RequestEntityTooLarge():
+            return BodyTooLarge()
+        case ClientException():
+            return InvalidRequest("the request is malformed")
+    return error
+
+
+def _status_of(kind: type[Exception]) -> int:
+    return next((_STATUSES[parent] for parent in kind.__mro__ if parent in _STATUSES), FAULT)
+
+
+def _headers(error: Exception) -> dict[str, str]:
+    match error:
+        case WrongMethod(allowed=allowed):
+            return {"allow": allowed}
+        case RateLimited(retry_after=seconds) | Unavailable(retry_after=seconds):
+            return {"retry-after": str(seconds)}
+        case DispatchLost():
+            return {"retry-after": "1"}
+    return {}
+
+
+def error_handler(emit: Emit) -> Callable[[Request[Any, Any, Any], Exception], Response[bytes]]:
+    """Litestar's handler of every exception."""
+
+    def handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+        response = response_to(error)
+        if response.is_our_fault:
+            emit(request_failed(request.scope, error))
+        return Response(response.body, status_code=response.status, headers=response.headers, media_type=MediaType.JSON)
+
+    return handle
+
+
+def raises(*kinds: type[Exception]) -> dict[int, ResponseSpec]:
+    """The answers that an operation gives beside its good one, for the OpenAPI document: those of `kinds`, those that
+    any call may get, and 500."""
+    meanings = defaultdict(list)
+    for kind in (*_ANY_CALL, *kinds):
+        meanings[_status_of(kind)].append((getdoc(kind) or "").partition("\n\n")[0])
+    meanings[FAULT].append("A fault of the service.")
+    return {
+        status: ResponseSpec(ErrorAnswer, generate_examples=False, description=" ".join(texts))
+        for status, texts in sorted(meanings.items())
+    }

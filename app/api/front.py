@@ -1,0 +1,130 @@
+"""What stands before the application: a plain ASGI wrapper that refuses requests no server should let through,
+counts those in flight, tells the log of each, and lets neither a fault nor a client that hung up reach the server."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
+
+from app.api.errors import FAULT, HeadersTooLarge, NoSuchPath, response_to
+from app.api.trace import request_failed, request_served
+from app.clock import Clock
+from app.errors import InvalidRequest
+from app.events import Emit
+
+_MOST_BYTES: Final = 32 * 1024
+_AROUND_A_HEADER: Final = len(": \r\n")
+_HOST: Final = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._~!$&'()*+,;=%-]+)(:[0-9]*)?")
+
+
+class Front:
+    """The ASGI application that the server runs."""
+
+    def __init__(self, app: ASGIApp, emit: Emit, clock: Clock) -> None:
+        self.in_flight = 0
+        self._app = app
+        self._emit = emit
+        self._clock = clock
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def wait_idle(self, timeout: float) -> bool:  # noqa: ASYNC109
+        """Whether no request is in flight, now or at some moment of the next `timeout` seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == ScopeType.HTTP:
+            await self._serve(scope, _Exchange(receive, send))
+        else:
+            await self._app(scope, receive, send)
+
+    async def _serve(self, scope: HTTPScope, exchange: _Exchange) -> None:
+        started = self._clock.monotonic()
+        self.in_flight += 1
+        self._idle.clear()
+        try:
+            await self._answer(scope, exchange)
+        finally:
+            self.in_flight -= 1
+            if not self.in_flight:
+                self._idle.set()
+            self._emit(request_served(scope, exchange.status, (self._clock.monotonic() - started) * 1000))
+
+    async def _answer(self, scope: HTTPScope, exchange: _Exchange) -> None:
+        try:
+            refuse_malformed(scope)
+        except (InvalidRequest, HeadersTooLarge, NoSuchPath) as refusal:
+            await exchange.refuse(refusal)
+            return
+        try:
+            await self._app(scope, exchange.receive, exchange.send)
+        except Exception as error:  # noqa: BLE001  # past here the server would answer it in its own words
+            self._emit(request_failed(scope, error))
+            if not exchange.started:
+                await exchange.refuse(error)
+
+
+class _Exchange:
+    """One request and its answer, as far as they have got."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self.receive = receive
+        self._send = send
+        self.started = False
+        self.status = FAULT
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.started = True
+            self.status = message["status"]
+        try:
+            await self._send(message)
+        except OSError:
+            return  # some servers say so where a client has hung up; there is nobody left to tell
+
+    async def refuse(self, error: Exception) -> None:
+        """Answer with `error` and let the connection go: what else stands on it cannot be trusted."""
+        response = response_to(error)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(response.body)).encode()),
+            (b"connection", b"close"),
+        ]
+        await self.send({"type": "http.response.start", "status": response.status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": response.body, "more_body": False})
+
+
+def refuse_malformed(scope: HTTPScope) -> None:
+    """Raises for a request that two parsers could read in two ways, and for one that is too large to look at."""
+    headers = scope["headers"]
+    names = [name.lower() for name, _ in headers]
+    sizes = (len(name) + len(value) + _AROUND_A_HEADER for name, value in headers)
+    if sum(sizes) + len(scope["raw_path"]) + len(scope["query_string"]) > _MOST_BYTES:
+        raise HeadersTooLarge
+    hosts = [value for name, value in headers if name.lower() == b"host"]
+    if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):
+        raise InvalidRequest("the request must have exactly one Host header, a name or an address")
+    if b"content-length" in names and b"transfer-encoding" in names:
+        raise InvalidRequest("the request must have either Content-Length or Transfer-Encoding, not both")
+    _refuse_ambiguous_path(scope["raw_path"])
+
+
+def _refuse_ambiguous_path(raw_path: bytes) -> None:
+    # Litestar drops empty segments and the last slash, and would take `/jobs//cancel` for `/jobs/cancel`.
+    segments = raw_path.removeprefix(b"/").split(b"/") if raw_path != b"/" else []
+    try:
+        decoded = [unquote_to_bytes(segment).decode() for segment in segments]
+    except UnicodeDecodeError:
+        raise NoSuchPath from None
+    if any(not segment or "/" in segment for segment in decoded):
+        raise NoSuchPath

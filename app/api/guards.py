@@ -1,0 +1,42 @@
+"""What is asked of every request before its handler runs."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from litestar import Request
+from litestar.connection import ASGIConnection
+from litestar.exceptions import MethodNotAllowedException
+from litestar.handlers import BaseRouteHandler
+
+from app.api.decode import decode_body
+from app.api.request import CheckedRequest
+from app.api.schemas import Nothing
+from app.errors import NotFound, Unavailable
+from app.flow.core import Phase
+
+_JOB_ID: Final = re.compile(r"[0-9a-f]{32}")
+
+
+def only_while_serving(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+    """No new work while the service starts or drains; all else goes on."""
+    phase = connection.app.state.core.phase
+    if phase is not Phase.SERVING:
+        raise Unavailable(f"the service is {phase}; send this again in a moment")
+
+
+async def refuse_unread(request: Request[Any, Any, Any]) -> None:
+    """Refuse what the handler would not look at: an id that cannot be one, a query or a body it does not take."""
+    if not isinstance(request, CheckedRequest):
+        raise TypeError("the application reads its requests by CheckedRequest")
+    if request.method == "OPTIONS":  # Litestar would answer it by itself
+        path = request.scope["path_template"]
+        allowed = next(route.methods for route in request.app.routes if route.path_format == path)
+        raise MethodNotAllowedException(headers={"allow": ", ".join(allowed)})
+    if not _JOB_ID.fullmatch(request.path_params.get("job_id", "0" * 32)):
+        raise NotFound("job")
+    if request.query_kind is None:
+        request.query(Nothing)
+    if request.body_kind is None and (body := await request.body()):
+        decode_body(body, Nothing)

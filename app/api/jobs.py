@@ -1,0 +1,124 @@
+"""What clients do with jobs: submit, look, cancel."""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+from urllib.parse import urlencode
+
+from litestar import Response, get, post
+from litestar.di import NamedDependency
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import FromPath, JSONBody
+from litestar.status_codes import HTTP_200_OK, HTTP_201_CREATED
+
+from app.api.cursor import write_cursor
+from app.api.document import KEY, LOCATION, NEXT_PAGE, PREFER, PREFERENCE_APPLIED, REPLAYED, documented
+from app.api.guards import only_while_serving
+from app.api.request import CheckedRequest
+from app.api.schemas import (
+    AttemptAnswer,
+    BatchAnswer,
+    BatchBody,
+    BatchIds,
+    JobAnswer,
+    ListQuery,
+    StatsAnswer,
+    SubmitBody,
+)
+from app.errors import Conflict, KeyReused, NotFound, RateLimited, TooManyQueued, Unavailable
+from app.flow import look
+from app.flow.cancel import cancel
+from app.flow.core import Core
+from app.flow.submit import submit
+
+T = TypeVar("T")
+
+_SUBMIT_ERRORS: Final = (KeyReused, RateLimited, TooManyQueued, Unavailable)
+_BATCH_BYTES: Final = 16 * 1024 * 1024
+
+
+@post(
+    "/jobs",
+    guards=[only_while_serving],
+    **documented(
+        *_SUBMIT_ERRORS,
+        headers=[KEY],
+        answers={HTTP_201_CREATED: LOCATION, HTTP_200_OK: LOCATION | REPLAYED},
+        also={HTTP_200_OK: ResponseSpec(JobAnswer, generate_examples=False, description="Stored before.")},
+    ),
+)
+async def submit_job(
+    core: NamedDependency[Core], request: CheckedRequest, data: JSONBody[SubmitBody]
+) -> Response[JobAnswer]:
+    """Submit a job. With an `Idempotency-Key` that was used before, the answer is that request's job as it is now."""
+    [submitted] = await submit(core, [data.to_request(request.idempotency_key)])
+    return _stored(JobAnswer.of(submitted.job), submitted.replayed, {"Location": f"/jobs/{submitted.job.id}"})
+
+
+@post(
+    "/jobs/batch",
+    guards=[only_while_serving],
+    request_max_body_size=_BATCH_BYTES,
+    **documented(
+        *_SUBMIT_ERRORS,
+        headers=[PREFER],
+        answers={HTTP_201_CREATED: PREFERENCE_APPLIED, HTTP_200_OK: PREFERENCE_APPLIED | REPLAYED},
+        also={HTTP_200_OK: ResponseSpec(BatchAnswer, generate_examples=False, description="All stored before.")},
+    ),
+)
+async def submit_batch(
+    core: NamedDependency[Core], request: CheckedRequest, data: JSONBody[BatchBody]
+) -> Response[BatchAnswer | BatchIds]:
+    """Submit up to 10,000 jobs, all or none."""
+    submitted = await submit(core, [item.to_request() for item in data.jobs])
+    replayed = all(each.replayed for each in submitted)
+    if request.prefers_minimal:
+        ids = BatchIds(ids=[each.job.id for each in submitted])
+        return _stored(ids, replayed, {"Preference-Applied": "return=minimal"})
+    return _stored(BatchAnswer(jobs=[JobAnswer.of(each.job) for each in submitted]), replayed)
+
+
+@get("/jobs", **documented(Unavailable, query=ListQuery, answers={HTTP_200_OK: NEXT_PAGE}))
+async def list_jobs(core: NamedDependency[Core], request: CheckedRequest) -> Response[list[JobAnswer]]:
+    """List jobs by when they were submitted. `Link` leads to the next page until there is none."""
+    query = request.query(ListQuery)
+    page = await look.list_jobs(core, query.to_filter())
+    answer = Response([JobAnswer.of(job) for job in page.jobs])
+    if page.next_seq is not None:
+        following = urlencode(query.given() | {"cursor": write_cursor(page.next_seq)})
+        answer.set_header("Link", f'</jobs?{following}>; rel="next"')
+    return answer
+
+
+@get("/jobs/{job_id:str}", **documented(NotFound, Unavailable))
+async def get_job(core: NamedDependency[Core], job_id: FromPath[str]) -> JobAnswer:
+    """Look at one job."""
+    return JobAnswer.of(await look.get_job(core, job_id))
+
+
+@get("/jobs/{job_id:str}/attempts", **documented(NotFound, Unavailable))
+async def list_attempts(core: NamedDependency[Core], job_id: FromPath[str]) -> list[AttemptAnswer]:
+    """List a job's ended attempts, first to last."""
+    return [AttemptAnswer.of(attempt) for attempt in await look.list_attempts(core, job_id)]
+
+
+@post("/jobs/{job_id:str}/cancel", status_code=HTTP_200_OK, **documented(NotFound, Conflict, Unavailable))
+async def cancel_job(core: NamedDependency[Core], job_id: FromPath[str]) -> JobAnswer:
+    """Cancel a job in any state that is not final. Sent again, the answer is the same."""
+    return JobAnswer.of(await cancel(core, job_id))
+
+
+@get("/stats", **documented(Unavailable))
+async def get_stats(core: NamedDependency[Core]) -> StatsAnswer:
+    """Count the jobs, in all and in each queue."""
+    return StatsAnswer.total(look.stats(core))
+
+
+def _stored(content: T, replayed: bool, headers: dict[str, str] | None = None) -> Response[T]:  # noqa: FBT001
+    """201, or 200 if an earlier request had stored all of it."""
+    if replayed:
+        return Response(content, status_code=HTTP_200_OK, headers={"Idempotency-Replayed": "true"} | (headers or {}))
+    return Response(content, status_code=HTTP_201_CREATED, headers=headers)
+
+
+HANDLERS = (submit_job, submit_batch, list_jobs, get_job, list_attempts, cancel_job, get_stats)

@@ -1,0 +1,111 @@
+"""A request whose body, query and headers are read our way: each is checked as a whole, and every fault is named."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any, Final, TypeVar
+
+from litestar import Request
+from litestar.exceptions import InternalServerException
+
+from app.api.decode import INVALID_JSON, decode_body, decode_query, fault_of
+from app.api.errors import ClientGone, NotJson
+from app.api.fields import IdempotencyKey
+from app.api.schemas import Asked
+from app.errors import FieldError, InvalidRequest
+
+T = TypeVar("T")
+A = TypeVar("A", bound=Asked)
+
+KEY_HEADER: Final = "Idempotency-Key"
+_JSON_TYPE: Final = re.compile(r'application/json\s*(;\s*charset\s*=\s*("utf-8"|utf-8)\s*)?', re.IGNORECASE)
+_PREFERS_MINIMAL: Final = re.compile(r'return\s*=\s*("minimal"|minimal)\s*(;.*)?', re.IGNORECASE)
+_LONG_BODY: Final = 256 * 1024
+
+
+class CheckedRequest(Request[Any, Any, Any]):
+    """Litestar asks `json` for the handler's `data`."""
+
+    async def body(self) -> bytes:
+        """The body; a body that does not say it is JSON is refused, and so is none where one is taken."""
+        try:
+            body = await super().body()
+        except InternalServerException as error:  # Litestar's word for a client that hung up in mid-body
+            raise ClientGone from error
+        if body and not self._is_json:
+            raise NotJson
+        if not body and self.body_kind:
+            raise InvalidRequest(INVALID_JSON)
+        return body
+
+    async def json(self) -> Any:
+        """The struct that the handler takes as `data`."""
+        kind, body = self.body_kind, await self.body()
+        if kind is None:
+            return None
+        faults = list(self._key_faults(kind))
+        if len(body) > _LONG_BODY:  # a batch may take a tenth of a second to check: others are served meanwhile
+            return await asyncio.to_thread(decode_body, body, kind, faults)
+        return decode_body(body, kind, faults)
+
+    @property
+    def body_kind(self) -> type[Asked] | None:
+        """What the handler takes as its body; None if it takes none."""
+        field = self.route_handler.parsed_data_field
+        return field.annotation if field else None
+
+    @property
+    def query_kind(self) -> type[Asked] | None:
+        """What the handler takes as its query parameters; None if it takes none."""
+        return self.route_handler.opt.get("query_kind")
+
+    def query(self, kind: type[A]) -> A:
+        """The struct that the query parameters are."""
+        return decode_query(self.scope["query_string"], kind)
+
+    @property
+    def idempotency_key(self) -> str | None:
+        """The header, already checked."""
+        return self.headers.get(KEY_HEADER)
+
+    @property
+    def prefers_minimal(self) -> bool:
+        """Whether the client asks for as little as it needs (RFC 7240)."""
+        wishes = ",".join(self.headers.getall("Prefer", [])).split(",")
+        return any(_PREFERS_MINIMAL.fullmatch(wish.strip()) for wish in wishes)
+
+    async def unless_gone(self, work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[None]]) -> T:
+        """What `work` gives. If the client hangs up first, `work` is cancelled, and undone if it came to its end."""
+        working = asyncio.create_task(work)
+        gone = asyncio.create_task(self._hung_up())
+        try:
+            await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not gone.done():
+                return working.result()
+        finally:
+            gone.cancel()
+            working.cancel()
+        await asyncio.wait({working})
+        if not working.cancelled() and not working.exception():
+            await undo(working.result())
+        raise ClientGone
+
+    async def _hung_up(self) -> None:
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+    @property
+    def _is_json(self) -> bool:
+        types = self.headers.getall("Content-Type", [])
+        return len(types) == 1 and _JSON_TYPE.fullmatch(types[0].strip()) is not None
+
+    def _key_faults(self, kind: type[Asked]) -> Iterator[FieldError]:
+        keys = self.headers.getall(KEY_HEADER, [])
+        if kind.key_header == "refused" and keys:
+            yield FieldError(KEY_HEADER, "is not taken here: each job has an idempotency_key of its own")
+        elif kind.key_header == "taken" and len(keys) > 1:
+            yield FieldError(KEY_HEADER, "must be given once")
+        elif kind.key_header == "taken" and keys and (message := fault_of(keys[0], IdempotencyKey)):
+            yield FieldError(KEY_HEADER, message)

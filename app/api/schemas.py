@@ -1,0 +1,392 @@
+"""What goes over the wire: a struct for each body, query and answer, and how it becomes what `flow` takes or comes
+from what `flow` gives. Knows no HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from app.api.cursor import read_cursor
+from app.api.fields import (
+    Burst,
+    Cap,
+    Cost,
+    Cursor,
+    DelaySec,
+    ErrorText,
+    IdempotencyKey,
+    Json,
+    LeaseSec,
+    Limit,
+    MaxAttempts,
+    Name,
+    Priority,
+    Progress,
+    RatePerSec,
+    RunAt,
+    TestSuite,
+    TimeoutSec,
+    Token,
+    WaitSec,
+    Weight,
+    Worker,
+)
+from app.clock import rfc3339
+from app.errors import FieldError
+from app.flow.dispatch import ClaimRequest
+from app.flow.look import JobFilter, QueueStats, Stats
+from app.flow.submit import JobRequest
+from app.flow.tenancy import TenantSettings
+from app.scheduling.job import Job, Outcome, State
+
+_ERROR_BYTES: Final = 4096
+_CUT: Final = " [cut]"
+
+
+class Asked(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The root of what clients send. Where several fields are wrong, a missing one is named first, then those of
+    `told_first`, then the others in the order they are written here."""
+
+    if_missing: ClassVar[str | None] = None
+    told_first: ClassVar[frozenset[str]] = frozenset()
+    key_header: ClassVar[Literal["ignored", "taken", "refused"]] = "ignored"
+
+    @classmethod
+    def contradictions(cls, given: Mapping[str, object]) -> Iterable[FieldError]:  # noqa: ARG003
+        """What is wrong between fields of which each may be right by itself."""
+        return ()
+
+    def given(self) -> dict[str, Any]:
+        """The fields that were sent or have a default."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: value for name, value in fields.items() if value is not UNSET}
+
+
+class Nothing(Asked):
+    """Of a call that takes no body or no query parameters."""
+
+
+class SubmitBody(Asked):
+    """One job."""
+
+    if_missing = "tenant and test_suite are required"
+    told_first = frozenset({"priority"})
+    key_header = "taken"
+
+    tenant: Name
+    test_suite: TestSuite
+    priority: Priority = 0
+    delay_sec: DelaySec | UnsetType = UNSET
+    run_at: RunAt | UnsetType = UNSET
+    queue: Name = "default"
+    payload: Json = None
+    cost: Cost = 1
+    max_attempts: MaxAttempts = 3
+    timeout_sec: TimeoutSec | None = None
+
+    @classmethod
+    def contradictions(cls, given: Mapping[str, object]) -> Iterable[FieldError]:
+        if "delay_sec" in given and "run_at" in given:
+            yield FieldError("run_at", "must not stand beside delay_sec")
+
+    def to_request(self, idempotency_key: str | None = None) -> JobRequest:
+        wanted = {"idempotency_key": idempotency_key} | self.given()
+        if isinstance(self.run_at, datetime):
+            wanted |= {"run_at": self.run_at.astimezone(UTC), "delay_sec": None}
+        return JobRequest(**wanted)
+
+
+class BatchItem(SubmitBody):
+    """One job of a batch."""
+
+    idempotency_key: IdempotencyKey | UnsetType = UNSET
+
+
+class BatchBody(Asked):
+    """Many jobs, all or nothing."""
+
+    key_header = "refused"
+
+    jobs: Annotated[list[BatchItem], Meta(min_length=1, max_length=10_000)]
+
+
+class ListQuery(Asked):
+    """Which jobs to list."""
+
+    tenant: Name | UnsetType = UNSET
+    state: State | UnsetType = UNSET
+    queue: Name | UnsetType = UNSET
+    test_suite: TestSuite | UnsetType = UNSET
+    limit: Limit = 100
+    order: Literal["desc", "asc"] = "desc"
+    cursor: Cursor | UnsetType = UNSET
+
+    def to_filter(self) -> JobFilter:
+        wanted = self.given()
+        del wanted["order"]
+        after_seq = read_cursor(wanted.pop("cursor", ""))
+        return JobFilter(newest_first=self.order == "desc", after_seq=after_seq, **wanted)
+
+
+class ClaimBody(Asked):
+    """What a worker asks for."""
+
+    worker: Worker
+    queues: Annotated[
+        tuple[Name, ...],
+        Meta(
+            min_length=1,
+            max_length=1000,
+            description="Each is picked empty before the next is tried.",
+            extra={"must": "be a list of 1-1000 queue names"},
+        ),
+    ] = ("default",)
+    limit: Limit = 1
+    lease_sec: LeaseSec = 30
+    wait_sec: WaitSec = 0
+    start: bool = False
+
+    def to_request(self) -> ClaimRequest:
+        return ClaimRequest(**self.given())
+
+
+class TokenBody(Asked):
+    """The proof that a worker holds the job."""
+
+    token: Token
+
+
+class HeartbeatBody(TokenBody):
+    """A worker still works."""
+
+    lease_sec: LeaseSec | UnsetType = UNSET
+    progress: Progress | UnsetType = UNSET
+
+
+class CompleteBody(TokenBody):
+    """A worker is done."""
+
+    result: Json = None
+
+
+class FailBody(TokenBody):
+    """A worker could not do it."""
+
+    error: ErrorText
+    retry: bool = True
+
+    def cut_error(self) -> str:
+        """The error as it is kept: at most 4 KiB of UTF-8."""
+        encoded = self.error.encode()
+        if len(encoded) <= _ERROR_BYTES:
+            return self.error
+        return encoded[: _ERROR_BYTES - len(_CUT)].decode(errors="ignore") + _CUT
+
+
+class TenantBody(Asked):
+    """All that is set of a tenant."""
+
+    weight: Weight = 1
+    rate_per_sec: RatePerSec | UnsetType | None = UNSET
+    burst: Burst | UnsetType = UNSET
+    max_running: Cap | None = None
+    max_queued: Cap | None = None
+    paused: bool = False
+
+    def to_settings(self) -> TenantSettings:
+        return TenantSettings(**self.given(), unlimited=self.rate_per_sec is None)
+
+
+class TenantChanges(Asked):
+    """What is to change of a tenant."""
+
+    weight: Weight | UnsetType = UNSET
+    rate_per_sec: RatePerSec | UnsetType | None = UNSET
+    burst: Burst | UnsetType = UNSET
+    max_running: Cap | UnsetType | None = UNSET
+    max_queued: Cap | UnsetType | None = UNSET
+    paused: bool | UnsetType = UNSET
+
+    def to_changes(self) -> dict[str, Any]:
+        rate_given = self.rate_per_sec is not UNSET
+        return self.given() | ({"unlimited": self.rate_per_sec is None} if rate_given else {})
+
+
+class QueueBody(Asked):
+    """All that is set of a queue."""
+
+    paused: bool = False
+
+
+Time = Annotated[str, Meta(description="In UTC, with microseconds and Z.", extra_json_schema={"format": "date-time"})]
+
+
+class Answer(Struct, kw_only=True):
+    """The root of what clients get."""
+
+    @classmethod
+    def of(cls, source: object, **beside: object) -> Self:
+        """The answer whose fields are those of `source`, and `beside` what it does not have."""
+        names = (name for name in cls.__struct_fields__ if name not in beside)
+        return cls(**{name: _shown(getattr(source, name)) for name in names}, **beside)
+
+
+def _shown(value: Any) -> Any:
+    return rfc3339(value) if isinstance(value, datetime) else value
+
+
+class ErrorAnswer(Answer):
+    """Every answer that is an error."""
+
+    error: Annotated[str, Meta(description="One sentence a person can act on.")]
+    details: Annotated[list[FieldError], Meta(description="Every bad field; may be empty.")]
+
+
+class JobAnswer(Answer):
+    """A job."""
+
+    id: str
+    tenant: str
+    test_suite: str
+    queue: str
+    priority: int
+    effective_priority: int | None
+    cost: int
+    state: State
+    delay_sec: int | None
+    payload: Any
+    attempt: int
+    max_attempts: int
+    timeout_sec: int | None
+    submitted_at: Time
+    run_at: Time
+    queued_at: Time | None
+    scheduled_at: Time | None
+    started_at: Time | None
+    completed_at: Time | None
+    worker: str | None
+    lease_expires_at: Time | None
+    progress: float | None
+    result: Any
+    error: str | None
+    retry_of: str | None
+
+
+class LeaseAnswer(Answer):
+    """A worker's right to one attempt; `heartbeat_sec` is how often to beat."""
+
+    token: str
+    expires_at: Time
+    heartbeat_sec: float
+
+
+class ClaimedJob(JobAnswer):
+    """A job in the hands of the worker that asked."""
+
+    lease: LeaseAnswer
+
+    @classmethod
+    def claimed(cls, job: Job) -> Self:
+        if job.token is None or job.lease_sec is None or job.lease_expires_at is None:
+            raise ValueError(f"job {job.id} was claimed without a lease")
+        heartbeat_sec = round(job.lease_sec / 3, 3)
+        expires_at = rfc3339(job.lease_expires_at)
+        return cls.of(job, lease=LeaseAnswer(token=job.token, expires_at=expires_at, heartbeat_sec=heartbeat_sec))
+
+
+class ClaimAnswer(Answer):
+    """The jobs of a claim, in the order picked."""
+
+    jobs: list[ClaimedJob]
+
+
+class BatchAnswer(Answer):
+    """The jobs of a batch, in its order."""
+
+    jobs: list[JobAnswer]
+
+
+class BatchIds(Answer):
+    """The ids alone, for `Prefer: return=minimal`."""
+
+    ids: list[str]
+
+
+class HeartbeatAnswer(Answer):
+    """Until when the lease is good."""
+
+    expires_at: Time
+
+
+class AttemptAnswer(Answer):
+    """An ended attempt."""
+
+    number: int
+    worker: str
+    queued_at: Time
+    scheduled_at: Time
+    started_at: Time | None
+    ended_at: Time
+    outcome: Outcome
+    error: str | None
+    weight: int
+    cost: int
+
+
+class QueueCounts(Answer):
+    """How many jobs there are in a queue; `tenant_counts` are queued ones and leave out zeros."""
+
+    queue_depth: int
+    total_jobs: int
+    tenant_counts: dict[str, int]
+    state_counts: dict[State, int]
+
+    @classmethod
+    def counted(cls, counts: QueueStats | Stats, **beside: object) -> Self:
+        by_state = {state: counts.state_counts.get(state, 0) for state in State}
+        return cls.of(counts, tenant_counts=dict(counts.tenant_counts), state_counts=by_state, **beside)
+
+
+class StatsAnswer(QueueCounts):
+    """How many jobs there are, in all and in each queue."""
+
+    queues: dict[str, QueueCounts]
+
+    @classmethod
+    def total(cls, stats: Stats) -> Self:
+        queues = {name: QueueCounts.counted(counts) for name, counts in stats.queues.items()}
+        return cls.counted(stats, queues=queues)
+
+
+class TenantAnswer(Answer):
+    """A tenant; `rate_per_sec` and `burst` are those in force, null: no limit."""
+
+    name: str
+    weight: int
+    rate_per_sec: float | None
+    burst: int | None
+    max_running: int | None
+    max_queued: int | None
+    paused: bool
+    queued: int
+    running: int
+    created_at: Time
+    updated_at: Time
+
+
+class QueueAnswer(Answer):
+    """A queue."""
+
+    name: str
+    paused: bool
+    queued: int
+    running: int
+
+
+class HealthAnswer(Answer):
+    """All is well."""
+
+    status: Literal["live", "ready"]

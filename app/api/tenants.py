@@ -1,0 +1,66 @@
+"""Tenants and queues: how they stand and what is set of them."""
+
+from __future__ import annotations
+
+from litestar import get, patch, put
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+
+from app.api.decode import fault_of
+from app.api.document import documented
+from app.api.fields import Name
+from app.api.schemas import QueueAnswer, QueueBody, TenantAnswer, TenantBody, TenantChanges
+from app.errors import FieldError, InvalidRequest, NotFound, Unavailable
+from app.flow import tenancy
+from app.flow.core import Core
+
+
+@get("/tenants", **documented(Unavailable))
+async def list_tenants(core: NamedDependency[Core]) -> list[TenantAnswer]:
+    """List all tenants by name."""
+    return [TenantAnswer.of(tenant) for tenant in await tenancy.list_tenants(core)]
+
+
+@get("/tenants/{name:str}", **documented(NotFound, Unavailable))
+async def get_tenant(core: NamedDependency[Core], name: FromPath[str]) -> TenantAnswer:
+    """Look at one tenant."""
+    return TenantAnswer.of(await tenancy.get_tenant(core, _known(name)))
+
+
+@put("/tenants/{name:str}", **documented(Unavailable))
+async def put_tenant(core: NamedDependency[Core], name: FromPath[str], data: JSONBody[TenantBody]) -> TenantAnswer:
+    """Create a tenant or set all of it; what is left out gets its default."""
+    return TenantAnswer.of(await tenancy.put_tenant(core, _usable(name), data.to_settings()))
+
+
+@patch("/tenants/{name:str}", **documented(NotFound, Unavailable))
+async def patch_tenant(core: NamedDependency[Core], name: FromPath[str], data: JSONBody[TenantChanges]) -> TenantAnswer:
+    """Change only what is named."""
+    return TenantAnswer.of(await tenancy.patch_tenant(core, _known(name), data.to_changes()))
+
+
+@get("/queues", **documented(Unavailable))
+async def list_queues(core: NamedDependency[Core]) -> list[QueueAnswer]:
+    """List all queues by name."""
+    return [QueueAnswer.of(queue) for queue in await tenancy.list_queues(core)]
+
+
+@put("/queues/{name:str}", **documented(Unavailable))
+async def put_queue(core: NamedDependency[Core], name: FromPath[str], data: JSONBody[QueueBody]) -> QueueAnswer:
+    """Create a queue or set its switch. A paused queue is not claimed from."""
+    return QueueAnswer.of(await tenancy.put_queue(core, _usable(name), paused=data.paused))
+
+
+def _usable(name: str) -> str:
+    if message := fault_of(name, Name):
+        raise InvalidRequest(f"name {message}", [FieldError("name", message)])
+    return name
+
+
+def _known(name: str) -> str:
+    if fault_of(name, Name):  # no tenant can have it, so the database is not asked
+        raise NotFound("tenant")
+    return name
+
+
+HANDLERS = (list_tenants, get_tenant, put_tenant, patch_tenant, list_queues, put_queue)

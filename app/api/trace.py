@@ -1,0 +1,28 @@
+"""What the log is told of a request: its path as text that no terminal obeys, and neither query, header nor body."""
+
+from __future__ import annotations
+
+from traceback import format_exception
+from typing import Final
+
+from litestar.types import HTTPScope
+
+from app.events import RequestFailed, RequestServed
+
+_LONGEST: Final = 256
+
+
+def request_served(scope: HTTPScope, status: int, took_ms: float) -> RequestServed:
+    """The request was answered with `status`."""
+    return RequestServed(_printable(scope["method"]), _printable(scope["path"]), status, took_ms)
+
+
+def request_failed(scope: HTTPScope, error: Exception) -> RequestFailed:
+    """The request met a fault of ours."""
+    trace = "".join(format_exception(error))
+    return RequestFailed(_printable(scope["method"]), _printable(scope["path"]), trace)
+
+
+def _printable(text: str) -> str:
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:_LONGEST])
+    return shown if len(text) <= _LONGEST else shown + "..."

@@ -1,0 +1,84 @@
+"""What workers do: claim jobs, beat for them, and report."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from litestar import post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from litestar.status_codes import HTTP_200_OK
+
+from app.api.document import documented
+from app.api.guards import only_while_serving
+from app.api.request import CheckedRequest
+from app.api.schemas import (
+    ClaimAnswer,
+    ClaimBody,
+    ClaimedJob,
+    CompleteBody,
+    FailBody,
+    HeartbeatAnswer,
+    HeartbeatBody,
+    JobAnswer,
+    TokenBody,
+)
+from app.clock import rfc3339
+from app.errors import Conflict, FairlaneError, LeaseLost, NotFound, Unavailable
+from app.flow import finish, lease
+from app.flow.core import Core
+from app.flow.dispatch import claim
+from app.scheduling.job import Job
+
+_BY_TOKEN: Final = documented(NotFound, LeaseLost, Conflict, Unavailable)
+
+
+@post("/jobs/claim", status_code=HTTP_200_OK, guards=[only_while_serving], **documented(Unavailable))
+async def claim_jobs(core: NamedDependency[Core], request: CheckedRequest, data: JSONBody[ClaimBody]) -> ClaimAnswer:
+    """Take up to `limit` jobs in the order they are to be done, waiting up to `wait_sec` for the first."""
+    claiming = claim(core, data.to_request())
+    give_back = partial(_give_back, core)
+    jobs = await (request.unless_gone(claiming, undo=give_back) if data.wait_sec else claiming)
+    return ClaimAnswer(jobs=[ClaimedJob.claimed(job) for job in jobs])
+
+
+async def _give_back(core: Core, jobs: list[Job]) -> None:
+    for job in jobs:
+        with suppress(FairlaneError):
+            await finish.release(core, job.id, job.token or "")
+
+
+@post("/jobs/{job_id:str}/start", status_code=HTTP_200_OK, **_BY_TOKEN)
+async def start_job(core: NamedDependency[Core], job_id: FromPath[str], data: JSONBody[TokenBody]) -> JobAnswer:
+    """Say that the work has begun."""
+    return JobAnswer.of(await lease.start(core, job_id, data.token))
+
+
+@post("/jobs/{job_id:str}/heartbeat", status_code=HTTP_200_OK, **_BY_TOKEN)
+async def beat(core: NamedDependency[Core], job_id: FromPath[str], data: JSONBody[HeartbeatBody]) -> HeartbeatAnswer:
+    """Say that the work goes on. A 409 means: stop working."""
+    expires_at = await lease.heartbeat(core, job_id, **data.given())
+    return HeartbeatAnswer(expires_at=rfc3339(expires_at))
+
+
+@post("/jobs/{job_id:str}/complete", status_code=HTTP_200_OK, **_BY_TOKEN)
+async def complete_job(core: NamedDependency[Core], job_id: FromPath[str], data: JSONBody[CompleteBody]) -> JobAnswer:
+    """Report that the work is done."""
+    return JobAnswer.of(await finish.complete(core, job_id, data.token, data.result))
+
+
+@post("/jobs/{job_id:str}/fail", status_code=HTTP_200_OK, **_BY_TOKEN)
+async def fail_job(core: NamedDependency[Core], job_id: FromPath[str], data: JSONBody[FailBody]) -> JobAnswer:
+    """Report that the work could not be done."""
+    return JobAnswer.of(await finish.fail(core, job_id, data.token, data.cut_error(), retry=data.retry))
+
+
+@post("/jobs/{job_id:str}/release", status_code=HTTP_200_OK, **_BY_TOKEN)
+async def release_job(core: NamedDependency[Core], job_id: FromPath[str], data: JSONBody[TokenBody]) -> JobAnswer:
+    """Give the job back; the attempt is not counted."""
+    return JobAnswer.of(await finish.release(core, job_id, data.token))
+
+
+HANDLERS = (claim_jobs, start_job, beat, complete_job, fail_job, release_job)

@@ -1,0 +1,192 @@
+"""Decoding, as the pure function that it is: whatever comes in, out comes a struct or an error that names the field."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from app.api.decode import decode_body, decode_query, fault_of
+from app.api.fields import Name
+from app.api.schemas import (
+    Asked,
+    BatchBody,
+    ClaimBody,
+    CompleteBody,
+    FailBody,
+    HeartbeatBody,
+    ListQuery,
+    Nothing,
+    QueueBody,
+    SubmitBody,
+    TenantBody,
+    TenantChanges,
+    TokenBody,
+)
+from app.errors import FieldError, InvalidRequest
+
+BODIES: Final[dict[type[Asked], dict[str, Any]]] = {
+    SubmitBody: {"tenant": "acme", "test_suite": "smoke"},
+    BatchBody: {"jobs": [{"tenant": "acme", "test_suite": "smoke"}]},
+    ClaimBody: {"worker": "w"},
+    TokenBody: {"token": "t"},
+    HeartbeatBody: {"token": "t"},
+    CompleteBody: {"token": "t"},
+    FailBody: {"token": "t", "error": "e"},
+    TenantBody: {},
+    TenantChanges: {},
+    QueueBody: {},
+    Nothing: {},
+}
+FIELDS: Final = [(kind, name) for kind in BODIES for name in kind.__struct_fields__]
+
+any_text = st.text(st.characters(codec="utf-8"))
+any_number = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+any_json = st.recursive(
+    st.none() | st.booleans() | any_number | any_text,
+    lambda held: st.lists(held, max_size=5) | st.dictionaries(any_text, held, max_size=5),
+    max_leaves=20,
+)
+
+
+def faults(body: Any, kind: type[Asked]) -> tuple[str, list[str]]:
+    """The sentence and the fields that are named."""
+    with pytest.raises(InvalidRequest) as refusal:
+        decode_body(json.dumps(body).encode(), kind)
+    return str(refusal.value), [error.field for error in refusal.value.details]
+
+
+@given(st.binary() | any_text.map(str.encode) | any_json.map(json.dumps).map(str.encode))
+@example(b"[" * 100_000)
+@example(b'{"tenant":' * 100_000)
+@example(b'{"payload": 1e999999999}')
+@example(b'{"priority": ' + b"9" * 100_000 + b"}")
+@example(b'{"payload": "\\ud800"}')
+@example(b'{"\\ud800": 1}')
+@example(b"\xff\xfe{}")
+def test_no_bytes_raise_anything_else(body: bytes) -> None:
+    for kind in BODIES:
+        try:
+            decode_body(body, kind)
+        except InvalidRequest as refusal:
+            json.dumps([str(refusal), [error.field for error in refusal.details]]).encode()
+
+
+@settings(max_examples=25)
+@pytest.mark.parametrize(("kind", "field"), FIELDS, ids=lambda of: of if isinstance(of, str) else of.__name__)
+@given(data=st.data())
+def test_any_value_in_any_field_is_taken_or_named(kind: type[Asked], field: str, data: st.DataObject) -> None:
+    value = data.draw(any_json)
+    body = BODIES[kind] | {field: value}
+    try:
+        decoded = decode_body(json.dumps(body).encode(), kind)
+    except InvalidRequest:
+        sentence, fields = faults(body, kind)
+        assert {name.partition("[")[0] for name in fields} == {field}
+        assert field in sentence
+    else:
+        kept = getattr(decoded, field)
+        if isinstance(value, str | bool | int | type(None)) and not hasattr(kept, "tzinfo"):
+            assert (kept, type(kept)) in ((value, type(value)), (value, float))
+
+
+@given(st.sets(any_text.filter(lambda name: name not in SubmitBody.__struct_fields__), min_size=1, max_size=5))
+def test_unknown_fields_are_all_named(names: set[str]) -> None:
+    _, fields = faults(BODIES[SubmitBody] | dict.fromkeys(names, 1), SubmitBody)
+    assert len(fields) == len(names)
+
+
+@given(any_json)
+def test_a_payload_is_kept_as_it_is_or_refused(payload: Any) -> None:
+    try:
+        body = decode_body(json.dumps(BODIES[SubmitBody] | {"payload": payload}).encode(), SubmitBody)
+    except InvalidRequest:
+        assert "\\u0000" in json.dumps(payload)
+    else:
+        assert body.payload == payload
+        assert json.dumps(body.payload) == json.dumps(payload)
+
+
+class TestSentence:
+    def test_it_is_about_what_is_missing_first_then_the_priority_then_in_order(self) -> None:
+        bad: dict[str, Any] = {"max_attempts": 0, "queue": "", "run_at": 1, "priority": 99, "zz": 1}
+        assert faults(bad, SubmitBody)[0] == "tenant and test_suite are required"
+        bad |= {"tenant": 1, "test_suite": 2}
+        assert faults(bad, SubmitBody)[0] == "priority must be 0-10"
+        del bad["priority"]
+        assert faults(bad, SubmitBody)[0].startswith("tenant must be ")
+        del bad["tenant"]
+        assert faults(bad, SubmitBody)[0] == "tenant and test_suite are required"
+        bad |= BODIES[SubmitBody]
+        sentence, fields = faults(bad, SubmitBody)
+        assert sentence.startswith("run_at must be a time")
+        assert fields == ["run_at", "queue", "max_attempts", "zz"]
+
+    def test_what_is_wrong_elsewhere_comes_last(self) -> None:
+        with pytest.raises(InvalidRequest) as refusal:
+            decode_body(b'{"token": ""}', TokenBody, [FieldError("X-Header", "must not be so")])
+        assert str(refusal.value) == "token is required"
+        assert [error.field for error in refusal.value.details] == ["token", "X-Header"]
+
+    def test_a_batch_is_about_its_first_bad_item(self) -> None:
+        items = [BODIES[SubmitBody], BODIES[SubmitBody] | {"cost": 0, "priority": -1}, {}]
+        sentence, fields = faults({"jobs": items}, BatchBody)
+        assert sentence == "jobs[1]: priority must be 0-10"
+        assert fields == ["jobs[1].priority", "jobs[1].cost", "jobs[2].tenant", "jobs[2].test_suite"]
+
+    def test_a_long_unknown_name_is_cut(self) -> None:
+        sentence, [field] = faults(BODIES[TokenBody] | {"a" * 100_000: 1}, TokenBody)
+        assert len(field) < 200
+        assert len(sentence) < 200
+
+    def test_an_answer_to_a_hostile_batch_stays_bounded(self) -> None:
+        items = [{f"{n}": 1 for n in range(200)}] * 100
+        assert len(faults({"jobs": items}, BatchBody)[1]) == 10_000
+
+    @pytest.mark.parametrize(
+        ("kind", "field", "value", "message"),
+        [
+            (SubmitBody, "cost", "1", "must be 1-1000"),
+            (SubmitBody, "timeout_sec", 0, "must be 1-604800 or null"),
+            (ClaimBody, "start", 1, "must be true or false"),
+            (ClaimBody, "queues", [], "must be a list of 1-1000 queue names"),
+            (HeartbeatBody, "progress", 2, "must be a number from 0 to 1"),
+            (TenantBody, "max_running", 0, "must be 1-1000000000 or null"),
+            (BatchBody, "jobs", [], "must be a list of 1-10000"),
+        ],
+    )
+    def test_it_says_what_would_do(self, kind: type[Asked], field: str, value: Any, message: str) -> None:
+        assert faults(BODIES[kind] | {field: value}, kind)[0] == f"{field} {message}"
+
+
+class TestQuery:
+    @given(st.binary(max_size=200) | any_text.map(str.encode))
+    @example(b"%" * 100)
+    @example(b"&".join([b"limit=1"] * 1000))
+    @example(b"limit=" + b"9" * 10_000)
+    @example(b"limit=\xd9\xa1")
+    def test_no_bytes_raise_anything_else(self, query: bytes) -> None:
+        for kind in (ListQuery, Nothing):
+            try:
+                decode_query(query, kind)
+            except InvalidRequest as refusal:
+                json.dumps([str(refusal), [error.field for error in refusal.details]]).encode()
+
+    def test_a_query(self) -> None:
+        query = decode_query(b"tenant=a+b&limit=7&order=asc&state=queued", ListQuery)
+        assert (query.tenant, query.limit, query.order, query.state) == ("a b", 7, "asc", "queued")
+        assert decode_query(b"", ListQuery) == ListQuery()
+
+    @given(st.integers(1, 1000))
+    def test_limits(self, limit: int) -> None:
+        assert decode_query(b"limit=%d" % limit, ListQuery).limit == limit
+
+
+@given(any_text)
+def test_a_name_is_refused_for_a_reason(name: str) -> None:
+    has_control = any(ord(c) < 32 or 127 <= ord(c) < 160 for c in name)
+    is_bad = has_control or "/" in name or not name.strip() or len(name) > 128
+    assert (fault_of(name, Name) is not None) == is_bad
