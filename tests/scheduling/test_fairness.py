@@ -253,6 +253,19 @@ def test_a_pause_that_ends_at_the_cap_is_no_return() -> None:
     assert virtual_time(scheduler, "ada") == scheduler.queue("q").clock - SHARE - 5 * SHARE
 
 
+def test_an_open_lane_does_not_return_when_a_job_of_its_tenant_ends() -> None:
+    scheduler, world = fresh()
+    submit(world, "ada", number=2, priority=10)
+    claim(world)
+    submit(world, "bob", number=60, priority=0)
+    claim(world, 9)
+    submit(world, "ada", priority=0)
+    credit = scheduler.queue("q").clock - virtual_time(scheduler, "ada")
+    assert credit > SHARE, "more than a return would leave it, now that its head is urgent"
+    Finish(0)(world)
+    assert scheduler.queue("q").clock - virtual_time(scheduler, "ada") == credit
+
+
 def test_hidden_lanes_do_not_weigh_on_the_clock() -> None:
     scheduler, world = fresh()
     SetTenant("heavy", weight=1000)(world)

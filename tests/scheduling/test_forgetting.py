@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.scheduling.scheduler import SHARE, Policy, Scheduler
+from app.scheduling.scheduler import SHARE, LaneTime, Policy, Scheduler, Snapshot
 from tests.scheduling.portrait import portrait
 from tests.scheduling.workload import Claim, Finish, SetTenant, Submit, World
 
@@ -91,3 +91,11 @@ def test_memory_stays_small_under_an_endless_stream_of_tenants() -> None:
         Finish(0)(world)
         scheduler.forget_idle(2)
         assert len(list(scheduler.snapshot().tenants)) <= 3
+
+
+def test_an_empty_lane_that_was_loaded_can_be_forgotten() -> None:
+    scheduler = Scheduler(Policy.VIRTUAL_TIME, SHARE)
+    scheduler.load(Snapshot(lanes=[LaneTime("q", "ada", 0), LaneTime("q", "bob", 5)]))
+    assert scheduler.may_forget
+    assert scheduler.forget_idle(10) == [("q", "ada")]
+    assert scheduler.lane("q", "bob") == ("q", "bob", 5)

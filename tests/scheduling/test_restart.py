@@ -116,6 +116,22 @@ def test_loading_never_joins() -> None:
     assert picks[0].charge == SHARE
 
 
+def test_penalty_does_not_look_at_virtual_times_from_before() -> None:
+    scheduler = Scheduler(Policy.PENALTY, SHARE)
+    scheduler.load(
+        Snapshot(
+            queues=[QueueState("q", 5 * SHARE, 0, 9 * SHARE, paused=False)],
+            lanes=[LaneTime("q", "ada", 9 * SHARE), LaneTime("q", "bob", 5 * SHARE)],
+            jobs=[job(1, tenant="ada"), job(2, tenant="bob")],
+        )
+    )
+    first = scheduler.pick("q")
+    assert first is not None
+    assert (first.job.tenant, first.charge) == ("ada", 0)
+    assert scheduler.lane("q", "ada") == ("q", "ada", 9 * SHARE)
+    assert scheduler.queue("q").clock == 5 * SHARE
+
+
 def test_a_job_of_an_unknown_queue_makes_one_that_sql_has_to_write() -> None:
     scheduler = Scheduler(Policy.VIRTUAL_TIME, SHARE)
     scheduler.load(Snapshot(jobs=[job(1)]))
