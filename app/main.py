@@ -19,6 +19,7 @@ from app.clock import Clock
 from app.errors import AnotherDispatcher, BadSettings
 from app.events import DispatchTakenOver, Emit, SchemaMigrated, ServerDraining, ServerListening, ServerStopped
 from app.flow.core import Core, Phase
+from app.flow.dispatch import end_waiting, serve_soon, serve_waiting
 from app.flow.memory import OrderAndCounts
 from app.flow.recover import recover
 from app.flow.tick import Ticker
@@ -54,6 +55,7 @@ async def serve(settings: Settings, emit: Emit) -> int:
                 serving = asyncio.create_task(server.serve(sockets=[listener]), name="server")
                 exit_code = await _until_asked_to_end(service.core, serving, signals, emit)
                 service.core.phase = Phase.DRAINING
+                end_waiting(service.core)
                 await service.ticker.stop()
                 await application.wait_idle(settings.shutdown_grace_sec)
                 server.should_exit = True
@@ -71,7 +73,13 @@ async def running(settings: Settings, emit: Emit, address: str, clock: Clock | N
         dispatcher = Dispatcher(clock, emit, address)
         await dispatcher.take(engines.writer, locked=is_locked)
         core = Core(settings, engines, dispatcher, clock, emit)
-        memory = OrderAndCounts(core.order, core.counts, lambda: recover(core))
+        memory = OrderAndCounts(
+            core.order,
+            core.counts,
+            reload=lambda: recover(core),
+            follow_up=lambda tx: serve_waiting(core, tx),
+            committed=lambda: serve_soon(core),
+        )
         core.writer = Writer(engines.writer, memory, dispatcher, clock, emit)
         await recover(core)
         core.writer.start()
@@ -82,7 +90,9 @@ async def running(settings: Settings, emit: Emit, address: str, clock: Clock | N
             yield Service(core, ticker)
         finally:
             core.phase = Phase.DRAINING
+            end_waiting(core)
             await ticker.stop()
+            await core.spawned_work()
             await core.writer.close()
             if core.writer.lost is None:
                 # A database that is away cannot be told; the next server waits the claim out.

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, json
 
@@ -104,6 +104,9 @@ IdempotencyKey = Annotated[
         extra={"must": "be 1-255 visible characters"},
     ),
 ]
+JobId = Annotated[
+    str, Meta(pattern=r"^[0-9a-f]{32}(?![\s\S])", extra={"must": "be a job's id: 32 lowercase hex digits"})
+]
 Token = Annotated[
     str,
     Meta(
@@ -143,6 +146,8 @@ DelaySec = Annotated[int, Meta(ge=0, le=31_536_000, description="0 if neither it
 Cost = Annotated[int, Meta(ge=1, le=1000)]
 MaxAttempts = Annotated[int, Meta(ge=1, le=100)]
 TimeoutSec = Annotated[int, Meta(ge=1, le=604_800)]
+
+UnfinishedState = Literal["pending", "queued", "scheduled", "running"]
 
 Limit = Annotated[int, Meta(ge=1, le=1000)]
 LeaseSec = Annotated[int, Meta(ge=1, le=3600)]

@@ -16,6 +16,9 @@ from app.api.schemas import Nothing
 from app.errors import NotFound, Unavailable
 from app.flow.core import Phase
 
+LARGE_BODY_BYTES: Final = 16 * 1024 * 1024
+"""Of calls that carry many jobs at once."""
+
 _JOB_ID: Final = re.compile(r"[0-9a-f]{32}")
 
 

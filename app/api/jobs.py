@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
-from litestar import Response, get, post
+from litestar import Response, get, patch, post
 from litestar.di import NamedDependency
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
@@ -13,28 +13,32 @@ from litestar.status_codes import HTTP_200_OK, HTTP_201_CREATED
 
 from app.api.cursor import write_cursor
 from app.api.document import KEY, LOCATION, NEXT_PAGE, PREFER, PREFERENCE_APPLIED, REPLAYED, documented
-from app.api.guards import only_while_serving
+from app.api.guards import LARGE_BODY_BYTES, only_while_serving
 from app.api.request import CheckedRequest
 from app.api.schemas import (
     AttemptAnswer,
     BatchAnswer,
     BatchBody,
     BatchIds,
+    CancelBody,
+    CancelledAnswer,
     JobAnswer,
     ListQuery,
+    PriorityBody,
     StatsAnswer,
     SubmitBody,
 )
 from app.errors import Conflict, KeyReused, NotFound, RateLimited, TooManyQueued, Unavailable
 from app.flow import look
-from app.flow.cancel import cancel
+from app.flow.cancel import cancel, cancel_many
 from app.flow.core import Core
+from app.flow.reprioritize import reprioritize
+from app.flow.retry import retry
 from app.flow.submit import submit
 
 T = TypeVar("T")
 
 _SUBMIT_ERRORS: Final = (KeyReused, RateLimited, TooManyQueued, Unavailable)
-_BATCH_BYTES: Final = 16 * 1024 * 1024
 
 
 @post(
@@ -58,7 +62,7 @@ async def submit_job(
 @post(
     "/jobs/batch",
     guards=[only_while_serving],
-    request_max_body_size=_BATCH_BYTES,
+    request_max_body_size=LARGE_BODY_BYTES,
     **documented(
         *_SUBMIT_ERRORS,
         headers=[PREFER],
@@ -108,6 +112,29 @@ async def cancel_job(core: NamedDependency[Core], job_id: FromPath[str]) -> JobA
     return JobAnswer.of(await cancel(core, job_id))
 
 
+@patch("/jobs/{job_id:str}", **documented(NotFound, Conflict, Unavailable))
+async def change_job(core: NamedDependency[Core], job_id: FromPath[str], data: JSONBody[PriorityBody]) -> JobAnswer:
+    """Change the priority of a job that waits. It counts for the next dispatch."""
+    return JobAnswer.of(await reprioritize(core, job_id, data.priority))
+
+
+@post("/jobs/cancel", status_code=HTTP_200_OK, **documented(Unavailable))
+async def cancel_jobs(core: NamedDependency[Core], data: JSONBody[CancelBody]) -> CancelledAnswer:
+    """Cancel a tenant's unfinished jobs, or some of them."""
+    return CancelledAnswer(cancelled=await cancel_many(core, data.to_filter()))
+
+
+@post(
+    "/jobs/{job_id:str}/retry",
+    guards=[only_while_serving],
+    **documented(NotFound, Conflict, RateLimited, TooManyQueued, Unavailable, answers={HTTP_201_CREATED: LOCATION}),
+)
+async def retry_job(core: NamedDependency[Core], job_id: FromPath[str]) -> Response[JobAnswer]:
+    """Submit a failed or cancelled job once more, as a new one."""
+    job = await retry(core, job_id)
+    return _stored(JobAnswer.of(job), replayed=False, headers={"Location": f"/jobs/{job.id}"})
+
+
 @get("/stats", **documented(Unavailable))
 async def get_stats(core: NamedDependency[Core]) -> StatsAnswer:
     """Count the jobs, in all and in each queue."""
@@ -121,4 +148,15 @@ def _stored(content: T, replayed: bool, headers: dict[str, str] | None = None) -
     return Response(content, status_code=HTTP_201_CREATED, headers=headers)
 
 
-HANDLERS = (submit_job, submit_batch, list_jobs, get_job, list_attempts, cancel_job, get_stats)
+HANDLERS = (
+    submit_job,
+    submit_batch,
+    list_jobs,
+    get_job,
+    list_attempts,
+    change_job,
+    cancel_job,
+    cancel_jobs,
+    retry_job,
+    get_stats,
+)

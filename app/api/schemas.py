@@ -18,6 +18,7 @@ from app.api.fields import (
     DelaySec,
     ErrorText,
     IdempotencyKey,
+    JobId,
     Json,
     LeaseSec,
     Limit,
@@ -30,12 +31,15 @@ from app.api.fields import (
     TestSuite,
     TimeoutSec,
     Token,
+    UnfinishedState,
     WaitSec,
     Weight,
     Worker,
 )
 from app.clock import rfc3339
 from app.errors import FieldError
+from app.flow.bulk import Report
+from app.flow.cancel import CancelFilter
 from app.flow.dispatch import ClaimRequest
 from app.flow.look import JobFilter, QueueStats, Stats
 from app.flow.submit import JobRequest
@@ -44,6 +48,14 @@ from app.scheduling.job import Job, Outcome, State
 
 _ERROR_BYTES: Final = 4096
 _CUT: Final = " [cut]"
+
+
+def cut(error: str) -> str:
+    """The error as it is kept: at most 4 KiB of UTF-8."""
+    encoded = error.encode()
+    if len(encoded) <= _ERROR_BYTES:
+        return error
+    return encoded[: _ERROR_BYTES - len(_CUT)].decode(errors="ignore") + _CUT
 
 
 class Asked(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -179,11 +191,71 @@ class FailBody(TokenBody):
     retry: bool = True
 
     def cut_error(self) -> str:
-        """The error as it is kept: at most 4 KiB of UTF-8."""
-        encoded = self.error.encode()
-        if len(encoded) <= _ERROR_BYTES:
-            return self.error
-        return encoded[: _ERROR_BYTES - len(_CUT)].decode(errors="ignore") + _CUT
+        return cut(self.error)
+
+
+class FinishItem(TokenBody):
+    """How one attempt ended."""
+
+    id: JobId
+    outcome: Literal["completed", "failed"]
+    result: Json = None
+    error: ErrorText | UnsetType = UNSET
+    retry: bool = True
+
+    @classmethod
+    def contradictions(cls, given: Mapping[str, object]) -> Iterable[FieldError]:
+        if given.get("outcome") == "failed" and "error" not in given:
+            yield FieldError("error", "is required with outcome failed")
+
+    def to_report(self) -> Report:
+        if self.outcome == "completed":
+            return Report(id=self.id, token=self.token, result=self.result)
+        error = self.error if isinstance(self.error, str) else ""
+        return Report(id=self.id, token=self.token, error=cut(error), retry=self.retry)
+
+
+class FinishBody(Asked):
+    """How many attempts ended, each judged by itself."""
+
+    results: Annotated[list[FinishItem], Meta(min_length=1, max_length=1000)]
+
+
+class LeaseItem(TokenBody):
+    """One lease that a worker holds."""
+
+    id: JobId
+
+
+class BeatsBody(Asked):
+    """A worker still works on many jobs."""
+
+    leases: Annotated[list[LeaseItem], Meta(min_length=1, max_length=1000)]
+    lease_sec: LeaseSec | UnsetType = UNSET
+
+    def length(self) -> int | None:
+        return self.lease_sec if isinstance(self.lease_sec, int) else None
+
+
+class PriorityBody(Asked):
+    """How urgent a job is now."""
+
+    priority: Priority
+
+
+class CancelBody(Asked):
+    """Which jobs are no longer wanted."""
+
+    tenant: Name
+    queue: Name | UnsetType = UNSET
+    test_suite: TestSuite | UnsetType = UNSET
+    state: UnfinishedState | UnsetType = UNSET
+
+    def to_filter(self) -> CancelFilter:
+        wanted = self.given()
+        if "state" in wanted:
+            wanted["state"] = State(wanted["state"])
+        return CancelFilter(**wanted)
 
 
 class TenantBody(Asked):
@@ -319,6 +391,42 @@ class HeartbeatAnswer(Answer):
     """Until when the lease is good."""
 
     expires_at: Time
+
+
+class FinishedItem(Answer):
+    """What became of one report; `state` is the job's as far as it is known."""
+
+    id: str
+    ok: bool
+    state: State | None
+    error: str | None
+
+
+class FinishAnswer(Answer):
+    """What became of each report, in order."""
+
+    results: list[FinishedItem]
+
+
+class BeatItem(Answer):
+    """Until when one lease is good, or why it is lost."""
+
+    id: str
+    ok: bool
+    expires_at: Time | None
+    error: str | None
+
+
+class BeatsAnswer(Answer):
+    """What became of each lease, in order."""
+
+    results: list[BeatItem]
+
+
+class CancelledAnswer(Answer):
+    """How many jobs were cancelled."""
+
+    cancelled: int
 
 
 class AttemptAnswer(Answer):

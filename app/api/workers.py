@@ -12,14 +12,20 @@ from litestar.params import FromPath, JSONBody
 from litestar.status_codes import HTTP_200_OK
 
 from app.api.document import documented
-from app.api.guards import only_while_serving
+from app.api.guards import LARGE_BODY_BYTES, only_while_serving
 from app.api.request import CheckedRequest
 from app.api.schemas import (
+    BeatItem,
+    BeatsAnswer,
+    BeatsBody,
     ClaimAnswer,
     ClaimBody,
     ClaimedJob,
     CompleteBody,
     FailBody,
+    FinishAnswer,
+    FinishBody,
+    FinishedItem,
     HeartbeatAnswer,
     HeartbeatBody,
     JobAnswer,
@@ -28,6 +34,7 @@ from app.api.schemas import (
 from app.clock import rfc3339
 from app.errors import Conflict, FairlaneError, LeaseLost, NotFound, Unavailable
 from app.flow import finish, lease
+from app.flow.bulk import finish_many, heartbeat_many
 from app.flow.core import Core
 from app.flow.dispatch import claim
 from app.scheduling.job import Job
@@ -81,4 +88,23 @@ async def release_job(core: NamedDependency[Core], job_id: FromPath[str], data: 
     return JobAnswer.of(await finish.release(core, job_id, data.token))
 
 
-HANDLERS = (claim_jobs, start_job, beat, complete_job, fail_job, release_job)
+@post(
+    "/jobs/finish",
+    status_code=HTTP_200_OK,
+    request_max_body_size=LARGE_BODY_BYTES,
+    **documented(Unavailable),
+)
+async def finish_jobs(core: NamedDependency[Core], data: JSONBody[FinishBody]) -> FinishAnswer:
+    """Report how up to 1,000 attempts ended. Each report is judged by itself."""
+    judged = await finish_many(core, [item.to_report() for item in data.results])
+    return FinishAnswer(results=[FinishedItem.of(each) for each in judged])
+
+
+@post("/jobs/heartbeat", status_code=HTTP_200_OK, **documented(Unavailable))
+async def beat_for_jobs(core: NamedDependency[Core], data: JSONBody[BeatsBody]) -> BeatsAnswer:
+    """Beat for up to 1,000 jobs. A lease that is not ok is lost: stop working on its job."""
+    judged = await heartbeat_many(core, [(item.id, item.token) for item in data.leases], data.length())
+    return BeatsAnswer(results=[BeatItem.of(each) for each in judged])
+
+
+HANDLERS = (claim_jobs, start_job, beat, complete_job, fail_job, release_job, finish_jobs, beat_for_jobs)

@@ -4,18 +4,21 @@ Built by `app.main` and handed to each function of this folder as its first argu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import math
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from app.clock import Clock
-from app.events import Emit
+from app.events import Emit, LoopFailed
 from app.flow.admission import Admission
 from app.flow.counts import Counts, Moved
 from app.flow.keys import KeysInFlight
+from app.flow.waiting import WaitingClaims
 from app.scheduling.job import Job, State
 from app.scheduling.leases import Lease, Leases
 from app.scheduling.scheduler import Policy, QueuedJob, Scheduler, step_units
@@ -73,10 +76,13 @@ class Core:
         self.known_queues: set[str] = set()
         self.forgotten_lanes: list[tuple[str, str]] = []
         self.to_recount: dict[str, QueuedJob] = {}
+        self.waiting = WaitingClaims()
+        self.is_serving_soon = False
         self.phase = Phase.STARTING
+        self._spawned: set[asyncio.Task[None]] = set()
         self.last_tick_at = clock.monotonic()
-        self._next_tick_at = clock.monotonic()
-        self._tick_wanted = asyncio.Event()
+        self._next_tick_at = math.inf
+        self._due_sooner = asyncio.Event()
 
     def reading(self) -> AbstractAsyncContextManager[Connection]:
         """A connection to look with, apart from the writer; raises `Unavailable` if the database is away."""
@@ -85,6 +91,22 @@ class Core:
     async def write(self, run: Callable[[Transaction], Awaitable[T]], *, new_jobs: int = 0) -> T:
         """`Writer.write`."""
         return await self.writer.write(run, new_jobs=new_jobs)
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Work that nobody waits for. It does not die quietly, and the end of the service waits for it."""
+        task = asyncio.create_task(work, name=name)
+        self._spawned.add(task)
+        task.add_done_callback(self._ended)
+
+    async def spawned_work(self) -> None:
+        """Wait for all of it."""
+        while self._spawned:
+            await asyncio.wait(self._spawned)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._spawned.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            self.emit(LoopFailed(task.get_name(), "".join(traceback.format_exception(error)), 0))
 
     def note_move(self, job: Job, old: State | None) -> None:
         """`job`, as it is now, came from `old`: counted once the transaction at hand is durable."""
@@ -134,16 +156,21 @@ class Core:
         self._wake_in((due - self.clock.now()).total_seconds())
 
     async def sleep_until_tick(self, pause_sec: float) -> None:
-        """What the ticker does between two ticks: it sleeps so long, or less if something is due sooner."""
-        self._next_tick_at = self.clock.monotonic() + pause_sec
-        with suppress(TimeoutError):
-            async with asyncio.timeout(pause_sec):
-                await self._tick_wanted.wait()
-        self._tick_wanted.clear()
+        """What the ticker does between two ticks: it sleeps so long, or less if something is due sooner, be it
+        that it was told of while the tick before was still at work."""
+        self._next_tick_at = min(self._next_tick_at, self.clock.monotonic() + pause_sec)
+        while (rest := self._next_tick_at - self.clock.monotonic()) > 0:
+            self._due_sooner.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(rest):
+                    await self._due_sooner.wait()
+        self._next_tick_at = math.inf
 
     def _wake_in(self, pause_sec: float) -> None:
-        if self.clock.monotonic() + pause_sec < self._next_tick_at:
-            self._tick_wanted.set()
+        at = self.clock.monotonic() + pause_sec
+        if at < self._next_tick_at:
+            self._next_tick_at = at
+            self._due_sooner.set()
 
     def health(self) -> Health:
         """For the probes of whoever runs this."""

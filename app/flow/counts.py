@@ -87,7 +87,7 @@ class Counts:
     def _apply(self, moved: Moved) -> None:
         queue, tenant, old, new = moved
         if old is not None:
-            self._by_queue[queue][old] -= 1
+            _lower(self._by_queue[queue], old)
             _lower(self._by_tenant[tenant], old)
         if old is State.QUEUED:
             _lower(self._queued[queue], tenant)

@@ -1,91 +1,186 @@
-"""A worker asks for work: the order proposes, the database decides, a lease is written."""
+"""A worker asks for work: the order proposes, the database decides, a lease is written. All claims stand in one
+line; whenever a job can be picked, the first of them that wants it gets it."""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-from app.errors import Unavailable
+from app.errors import FairlaneError, Unavailable
 from app.events import ProposalRefused
+from app.flow import finish
 from app.flow.core import Core, Phase
+from app.flow.waiting import ClaimRequest, Waiting
 from app.scheduling.job import Job, State
 from app.scheduling.scheduler import Pick
 from app.store import jobs
 from app.store.transaction import Transaction
 from app.store.writer import Redo
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimRequest:
-    """What a worker asks for; `queues` are tried in turn until `limit` jobs are found."""
-
-    worker: str
-    queues: tuple[str, ...] = ("default",)
-    limit: int = 1
-    lease_sec: int = 30
-    wait_sec: int = 0
-    start: bool = False
+__all__ = ["ClaimRequest", "claim", "end_waiting", "serve_soon", "serve_waiting"]
 
 
 async def claim(core: Core, request: ClaimRequest) -> list[Job]:
-    """Lease up to `limit` jobs, in the order picked; each has `token`, `lease_sec` and `lease_expires_at`.
+    """Lease up to `limit` jobs, in the order picked; each has `token`, `lease_sec` and `lease_expires_at`. Empty if
+    none came in `wait_sec`. A caller that is cancelled while it waits is given nothing.
 
     Raises `Unavailable`.
     """
     if core.phase is not Phase.SERVING:
         raise Unavailable(f"the service is {core.phase}")
-    if not any(core.order.can_pick(queue) for queue in request.queues):
-        return []
-    return await core.write(lambda tx: _lease(core, tx, request))
+    waiting = core.waiting.add(request)
+    try:
+        await _wait(core, waiting)
+    except BaseException:
+        if waiting.answer.done() and not waiting.answer.cancelled():
+            _give_back(core, waiting.answer.result())
+        raise
+    finally:
+        core.waiting.remove(waiting)
+        if not waiting.answer.done():
+            waiting.answer.cancel()
+    return [] if waiting.answer.cancelled() else waiting.answer.result()
 
 
-async def _lease(core: Core, tx: Transaction, request: ClaimRequest) -> list[Job]:
-    picks = _pick(core, request)
-    if not picks:
-        return []
+async def serve_waiting(core: Core, tx: Transaction) -> None:
+    """At the end of a transaction: what it has queued goes to claims that wait, in the same commit."""
+    if core.waiting.can_serve(core.order.can_pick, tx):
+        await _serve(core, tx)
+
+
+def serve_soon(core: Core) -> None:
+    """After a commit: if a job can be picked that a claim waits for, serve those that wait. Seldom anything is left
+    for it: a transaction that had to be run with care serves nobody."""
+    if not core.is_serving_soon and core.waiting.can_serve(core.order.can_pick, None):
+        core.is_serving_soon = True
+        core.spawn(_serve_those_waiting(core), "serving claims that wait")
+
+
+def end_waiting(core: Core) -> None:
+    """The service drains: claims that wait come back empty."""
+    core.waiting.end()
+
+
+async def _wait(core: Core, waiting: Waiting) -> None:
+    """Until there is an answer, or it is clear that there will be none."""
+    if any(core.order.can_pick(queue) for queue in waiting.request.queues):
+        await core.write(partial(_serve, core))
+    if not waiting.answer.done() and waiting.request.wait_sec:
+        await asyncio.wait({waiting.answer}, timeout=waiting.request.wait_sec)
+    if not waiting.answer.done() and waiting.proposed_in is not None:
+        # Its time is up while jobs are being leased to it: what is written behind that comes after it.
+        await core.write(_nothing)
+
+
+async def _serve_those_waiting(core: Core) -> None:
+    try:
+        await core.write(partial(_serve, core))
+    except Unavailable:  # told by the writer; the next commit or tick tries again
+        core.is_serving_soon = False
+
+
+async def _nothing(tx: Transaction) -> None:
+    """Comes after everything that is being written."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Proposal:
+    """What the order gives to a claim."""
+
+    waiting: Waiting
+    picks: Sequence[Pick]
+
+
+async def _serve(core: Core, tx: Transaction) -> None:
+    """Lease what can be picked to those that wait for it, in their turn."""
+    core.is_serving_soon = False
+    proposals = _propose(core, tx)
+    if not proposals:
+        return
     connection = await tx.settled()
-    leases = [
-        {
-            "id": pick.job.id,
-            "token": secrets.token_hex(16),
-            "charge": pick.charge,
-            "dispatch_weight": pick.weight,
-            "scheduled_at": core.clock.now(),  # one each: they stand in the order picked
-        }
-        for pick in picks
-    ]
-    expires_at = core.clock.now() + timedelta(seconds=request.lease_sec)
-    same = {"worker": request.worker, "lease_sec": request.lease_sec, "lease_expires_at": expires_at}
-    claimed = await jobs.claim_if_queued(connection, leases, same)
-    _insist(core, picks, claimed)
-    for job in claimed:
+    rows = [row for proposal in proposals for row in _lease_rows(core, proposal)]
+    claimed = {job.id: job for job in await jobs.claim_if_queued(connection, rows)}
+    _insist(core, proposals, claimed)
+    for job in claimed.values():
         core.note_move(job, State.QUEUED)
-    if request.start:
-        tokens = {job.id: job.token or "" for job in claimed}
-        claimed = await jobs.start_if_scheduled(connection, tokens, core.clock.now())
-        _insist(core, picks, claimed)
-        for job in claimed:
+    starting = {
+        pick.job.id: claimed[pick.job.id].token or ""
+        for proposal in proposals
+        for pick in proposal.picks
+        if proposal.waiting.request.start
+    }
+    if starting:
+        started = {job.id: job for job in await jobs.start_if_scheduled(connection, starting, core.clock.now())}
+        claimed |= started
+        if started.keys() != starting.keys():
+            raise Redo
+        for job in started.values():
             core.note_move(job, State.SCHEDULED)
-    for job in claimed:
-        tx.after_commit(core.lease_begun, job)
-    by_id = {job.id: job for job in claimed}
-    return [by_id[pick.job.id] for pick in picks]
+    for proposal in proposals:
+        leased = [claimed[pick.job.id] for pick in proposal.picks]
+        proposal.waiting.served_in = tx
+        tx.after_commit(_deliver, core, proposal.waiting, leased)
 
 
-def _pick(core: Core, request: ClaimRequest) -> list[Pick]:
-    picks: list[Pick] = []
-    for queue in request.queues:
-        while len(picks) < request.limit and (pick := core.order.pick(queue)):
-            picks.append(pick)
-    return picks
+def _propose(core: Core, tx: Transaction) -> list[_Proposal]:
+    proposals = []
+    for waiting in core.waiting.in_turn(core.order.can_pick, tx):
+        picks: list[Pick] = []
+        for queue in waiting.request.queues:
+            while len(picks) < waiting.request.limit and (pick := core.order.pick(queue)):
+                picks.append(pick)
+        waiting.proposed_in = tx
+        proposals.append(_Proposal(waiting, picks))
+    return proposals
 
 
-def _insist(core: Core, picks: Sequence[Pick], moved: Sequence[Job]) -> None:
+def _lease_rows(core: Core, proposal: _Proposal) -> list[dict[str, object]]:
+    request, rows = proposal.waiting.request, []
+    for pick in proposal.picks:
+        now = core.clock.now()  # one for each job: they stand in the order picked
+        rows.append(
+            {
+                "id": pick.job.id,
+                "token": secrets.token_hex(16),
+                "charge": pick.charge,
+                "dispatch_weight": pick.weight,
+                "scheduled_at": now,
+                "worker": request.worker,
+                "lease_sec": request.lease_sec,
+                "lease_expires_at": now + timedelta(seconds=request.lease_sec),
+            }
+        )
+    return rows
+
+
+def _deliver(core: Core, waiting: Waiting, leased: list[Job]) -> None:
+    for job in leased:
+        core.lease_begun(job)
+    if waiting.answer.done():  # the client hung up while its jobs were written
+        _give_back(core, leased)
+    else:
+        waiting.answer.set_result(leased)
+
+
+def _give_back(core: Core, leased: list[Job]) -> None:
+    if leased:
+        core.spawn(_release(core, leased), "giving back what nobody took")
+
+
+async def _release(core: Core, leased: list[Job]) -> None:
+    for job in leased:
+        with suppress(FairlaneError):  # it lapses instead
+            await finish.release(core, job.id, job.token or "")
+
+
+def _insist(core: Core, proposals: Sequence[_Proposal], moved: dict[str, Job]) -> None:
     """Undo the whole proposal if the database did not move all of it, and drop what it refused."""
-    refused = {pick.job.id for pick in picks} - {job.id for job in moved}
+    refused = {pick.job.id for proposal in proposals for pick in proposal.picks} - moved.keys()
     if refused:
         raise Redo(partial(_drop, core, refused))
 

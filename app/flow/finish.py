@@ -113,14 +113,24 @@ async def _lapse(core: Core, tx: Transaction, lease: Lease) -> None:
     present = core.leases.get(lease.job_id)
     if present is None or present.token != lease.token or present.ends_at > core.clock.monotonic_ns():
         return  # reported, cancelled or renewed while this waited for the writer
-    job = await jobs.get(await tx.reading(), lease.job_id)
+    connection = await tx.reading()
+    job = await jobs.get(connection, lease.job_id)
     if job is None or job.token != lease.token:
+        if job is not None and await attempts.outcome_under(connection, job.id, lease.token) is None:
+            _ended_by_hand(core, job)
         tx.after_commit(core.leases.drop, lease.job_id)
         return
     outcome, error = (Outcome.TIMED_OUT, TIMED_OUT_ERROR) if present.times_out else (Outcome.LAPSED, LAPSED_ERROR)
     now = core.clock.now()
     ended = await end_attempt(core, tx, job, now, _unsuccessful(job, now, outcome, error, retry=True))
     tx.after_commit(core.emit, LeaseLapsed(job.id, job.tenant, job.worker or "", outcome, ended.state))
+
+
+def _ended_by_hand(core: Core, job: Job) -> None:
+    """Somebody took the job from its worker by plain SQL: memory learns of it when the lease ends."""
+    if job.state.is_final:
+        core.order.end(job.tenant, job.queue)
+        core.note_move(job, State.SCHEDULED if job.started_at is None else State.RUNNING)
 
 
 async def _reported_job(tx: Transaction, job_id: str, token: str) -> tuple[Job, bool]:
@@ -130,7 +140,8 @@ async def _reported_job(tx: Transaction, job_id: str, token: str) -> tuple[Job, 
     job = await existing_job(connection, job_id)
     if job.token == token:
         return job, True
-    if not await attempts.reported_under(connection, job_id, token):
+    outcome = await attempts.outcome_under(connection, job_id, token)
+    if outcome is None or not outcome.is_reported:
         raise LeaseLost(job.state)
     return job, False
 

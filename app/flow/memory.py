@@ -15,10 +15,22 @@ Mark = tuple[Savepoint, int]
 class OrderAndCounts:
     """Keeps memory in step with the database, transaction by transaction."""
 
-    def __init__(self, order: Scheduler, counts: Counts, reload: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        order: Scheduler,
+        counts: Counts,
+        *,
+        reload: Callable[[], Awaitable[None]],
+        follow_up: Callable[[Transaction], Awaitable[None]],
+        committed: Callable[[], None],
+    ) -> None:
+        """`reload` reads everything from the database, `follow_up` joins each transaction at its end, `committed`
+        is told of every commit."""
         self._order = order
         self._counts = counts
         self._reload = reload
+        self._follow_up = follow_up
+        self._committed = committed
 
     def begin(self) -> None:
         """A transaction starts."""
@@ -34,8 +46,13 @@ class OrderAndCounts:
         self._order.rollback_to(savepoint)
         self._counts.forget_from(noted)
 
+    async def follow_up(self, tx: Transaction) -> None:
+        """Serve claims that wait for what the group has queued."""
+        await self._follow_up(tx)
+
     async def flush(self, tx: Transaction) -> None:
         """Write the lanes and clocks that have moved, each once however often it moved."""
+        tx.after_commit(self._committed)  # behind the steps of all writes of the group
         moved_lanes, moved_queues = self._order.take_dirty()
         if not (moved_lanes or moved_queues):
             return

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -39,6 +40,7 @@ class JobRequest:
     max_attempts: int = 3
     timeout_sec: int | None = None
     idempotency_key: str | None = None
+    retry_of: str | None = None
 
     @property
     def key(self) -> Key | None:
@@ -47,8 +49,16 @@ class JobRequest:
 
     @property
     def digest(self) -> str | None:
-        """Of everything that was asked for, so that a key can be refused for another request."""
-        return None if self.idempotency_key is None else hashlib.sha256(_encode(self)).hexdigest()
+        """Of everything that was asked for, so that a key can be refused for another request. What was left at its
+        default does not count: a later version with more fields finds the same digest."""
+        if self.idempotency_key is None:
+            return None
+        asked = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_ASKED}
+        given = {f.name: asked[f.name] for f in fields(self) if f.name in asked and asked[f.name] != f.default}
+        return hashlib.sha256(_encode(given)).hexdigest()
+
+
+_NOT_ASKED: Final = frozenset({"idempotency_key", "retry_of"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +118,34 @@ async def _store_new(core: Core, requests: Sequence[JobRequest], stored: _Stored
             raise KeyReused(request.key[1])
     if not new:
         return
-    wanted = Counter(request.tenant for request in new.values())
+    for where, job in zip(new, await _admit_and_insert(core, list(new.values())), strict=True):
+        if isinstance(where, int):
+            stored.by_place[where] = job
+        else:
+            stored.by_key[where] = job
+
+
+async def _admit_and_insert(core: Core, requests: Sequence[JobRequest]) -> list[Job]:
+    """Take a token for each and store it; what is not stored gives its token back."""
+    wanted = Counter(request.tenant for request in requests)
+    has_begun = asyncio.Event()
+
+    async def insert(tx: Transaction) -> list[Job]:
+        has_begun.set()
+        return await _insert(core, tx, requests, wanted)
+
     core.admission.admit(wanted)
     try:
-        inserted = await core.write(lambda tx: _insert(core, tx, list(new.values()), wanted), new_jobs=len(new))
+        return await core.write(insert, new_jobs=len(requests))
+    except asyncio.CancelledError:
+        if not has_begun.is_set():  # the writer leaves out what nobody waits for any more
+            core.admission.give_back(wanted)
+        raise
     except Exception as error:
         core.admission.give_back(wanted)
         if dialect.violated_constraint(error) == UQ_JOBS_IDEMPOTENCY_KEY:
             raise _StoredMeanwhile from error
         raise
-    for where, job in zip(new, inserted, strict=True):
-        if isinstance(where, int):
-            stored.by_place[where] = job
-        else:
-            stored.by_key[where] = job
 
 
 def _answers(requests: Sequence[JobRequest], stored: _Stored) -> list[Submitted]:
@@ -205,7 +229,7 @@ def _insert_one(core: Core, tx: Transaction, request: JobRequest) -> Job:
         progress=None,
         result=None,
         error=None,
-        retry_of=None,
+        retry_of=request.retry_of,
         idempotency_key=request.idempotency_key,
         request_digest=request.digest,
     )

@@ -15,6 +15,7 @@ from app.events import JobPromoted, LoopFailed, RowSkipped, SchedulerStarted, Sc
 from app.flow import tenancy
 from app.flow.core import Core
 from app.flow.counts import Moved
+from app.flow.dispatch import serve_soon
 from app.flow.finish import end_if_ended
 from app.scheduling.job import Job, State
 from app.store import jobs, queues
@@ -72,6 +73,7 @@ class Ticker:
             core.emit(SettingsReread(*await tenancy.reread(core)))
         if core.to_recount:
             await core.write(lambda tx: _recount(core, tx))
+        serve_soon(core)
         await self._forget()
         await self._renew()
         return await self._pause()
@@ -113,17 +115,21 @@ class Ticker:
         return len(promoted)
 
     async def _promote_one_by_one(self, without: Sequence[str]) -> int:
+        """Queue each by a write of its own: they share commits all the same, and a bad one hurts no other."""
         core = self._core
         async with core.reading() as connection:
             due = await jobs.due(connection, core.clock.now(), PROMOTED_AT_ONCE, without=without)
-        for job in due:
-            try:
-                self._tell(await core.write(partial(_promote_these, core, [job])))
-            except Unavailable:
-                raise
-            except Exception as error:  # noqa: BLE001 - this row must not stop the others
+        writes = [core.write(partial(_promote_if_pending, core, job.id)) for job in due]
+        results = await asyncio.gather(*writes, return_exceptions=True)
+        for job, result in zip(due, results, strict=True):
+            if not isinstance(result, BaseException):
+                self._tell(result)
+            elif not isinstance(result, Unavailable):
                 self._skipped_until[job.id] = core.clock.monotonic() + SKIP_SEC
-                core.emit(RowSkipped(job.id, f"{type(error).__name__}: {error}"))
+                core.emit(RowSkipped(job.id, f"{type(result).__name__}: {result}"))
+        for result in results:
+            if isinstance(result, Unavailable):
+                raise result
         return len(due)
 
     def _skipped(self) -> list[str]:
@@ -189,6 +195,11 @@ async def _nothing(tx: Transaction) -> None:
 async def _promote(core: Core, tx: Transaction, limit: int, without: Sequence[str]) -> list[Job]:
     due = await jobs.due(await tx.settled(), core.clock.now(), limit, without=without)
     return await _promote_these(core, due, tx)
+
+
+async def _promote_if_pending(core: Core, job_id: str, tx: Transaction) -> list[Job]:
+    job = await jobs.get(await tx.settled(), job_id)
+    return await _promote_these(core, [job] if job and job.state is State.PENDING else [], tx)
 
 
 async def _promote_these(core: Core, due: Sequence[Job], tx: Transaction) -> list[Job]:

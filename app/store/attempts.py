@@ -59,8 +59,8 @@ async def of_job(connection: AsyncConnection, job_id: str) -> list[Attempt]:
     return [Attempt(*row) for row in await connection.execute(statement)]
 
 
-async def reported_under(connection: AsyncConnection, job_id: str, token: str) -> bool:
-    """Whether a worker's own report ended the attempt that had this token."""
+async def outcome_under(connection: AsyncConnection, job_id: str, token: str) -> Outcome | None:
+    """How the attempt that had this token has ended; None if it has not, or somebody ended it by hand."""
     statement = select(job_attempts.c.outcome).where(job_attempts.c.job_id == job_id, job_attempts.c.token == token)
     outcome = (await connection.execute(statement)).scalar_one_or_none()
-    return outcome is not None and Outcome(outcome).is_reported
+    return None if outcome is None else Outcome(outcome)

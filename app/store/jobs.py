@@ -20,6 +20,15 @@ CLAIM: Final = Move(State.QUEUED, State.SCHEDULED)
 START: Final = Move(State.SCHEDULED, State.RUNNING)
 PROMOTE: Final = Move(State.PENDING, State.QUEUED)
 
+_LEASE: Final = (
+    "token",
+    "charge",
+    "dispatch_weight",
+    "scheduled_at",
+    "worker",
+    "lease_sec",
+    "lease_expires_at",
+)
 _NO_LEASE: Final[Mapping[str, Any]] = {"token": None, "lease_sec": None, "lease_expires_at": None}
 _WAITING_AGAIN: Final[Mapping[str, Any]] = {
     **_NO_LEASE,
@@ -107,6 +116,25 @@ async def page(
     return [Job(*row) for row in rows]
 
 
+async def newest_seq(connection: AsyncConnection) -> int:
+    """The number of the newest job; 0 if there is none."""
+    return (await connection.execute(select(func.max(jobs.c.seq)))).scalar_one() or 0
+
+
+async def unfinished(
+    connection: AsyncConnection, equal: Mapping[str, Any], *, after_seq: int, upto_seq: int, limit: int
+) -> list[Job]:
+    """The first `limit` jobs by `seq`, after one number up to another, that are not final and whose columns equal
+    what `equal` names."""
+    seq = jobs.c.seq
+    wanted = [jobs.c[column] == value for column, value in equal.items()]
+    is_unfinished = jobs.c.state.in_([state for state in State if not state.is_final])
+    rows = await connection.execute(
+        select(jobs).where(*wanted, is_unfinished, seq > after_seq, seq <= upto_seq).order_by(seq).limit(limit)
+    )
+    return [Job(*row) for row in rows]
+
+
 async def next_due(connection: AsyncConnection, *, without: Sequence[str] = ()) -> datetime | None:
     """When the first pending job is due, not looking at those whose ids are in `without`."""
     first = (
@@ -142,18 +170,16 @@ async def promote_if_pending(connection: AsyncConnection, promoted: Sequence[Map
     return len(moved)
 
 
-async def claim_if_queued(
-    connection: AsyncConnection, leases: Sequence[Mapping[str, Any]], same: Mapping[str, Any]
-) -> list[Job]:
-    """Queued → scheduled. Each of `leases` has the `id` of one job and its `token`, `charge`, `dispatch_weight` and
-    `scheduled_at`; `same` is what all of them get. Only the jobs that were still queued come back, in no order."""
+async def claim_if_queued(connection: AsyncConnection, leases: Sequence[Mapping[str, Any]]) -> list[Job]:
+    """Queued → scheduled. Each of `leases` has the `id` of one job and all that a lease writes. Only the jobs that
+    were still queued come back, in no order."""
     rows = await dialect.update_each(
         connection,
         jobs,
         leases,
         keys=["id"],
-        values=["token", "charge", "dispatch_weight", "scheduled_at"],
-        same={"state": CLAIM.new, "attempt": _ONE_MORE_ATTEMPT, **same},
+        values=_LEASE,
+        same={"state": CLAIM.new, "attempt": _ONE_MORE_ATTEMPT},
         where=_IS_QUEUED,
         returning=_WHOLE_ROW,
     )
@@ -184,6 +210,20 @@ async def move_if_unchanged(connection: AsyncConnection, job: Job, move: Move, v
     statement = _move(move, frozenset(values))
     given = {"job_id": job.id, "held": job.token, **{"new_" + name: value for name, value in values.items()}}
     row = (await connection.execute(statement, given)).one_or_none()
+    return None if row is None else Job(*row)
+
+
+async def reprioritize_if_unchanged(
+    connection: AsyncConnection, job: Job, priority: int, effective_priority: int | None
+) -> Job | None:
+    """Set both priorities of a job that still waits as `job` says; None if the row has changed since."""
+    statement = (
+        update(jobs)
+        .where(jobs.c.id == job.id, jobs.c.state == job.state, jobs.c.priority == job.priority)
+        .values(priority=priority, effective_priority=effective_priority)
+        .returning(*jobs.c)
+    )
+    row = (await connection.execute(statement)).one_or_none()
     return None if row is None else Job(*row)
 
 

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.clock import Clock
@@ -41,6 +42,9 @@ class Memory(Protocol):
 
     def rollback_to(self, mark: Any) -> None:
         """Back to where memory stood at `mark`."""
+
+    async def follow_up(self, tx: Transaction) -> None:
+        """Do what the group's writes have made possible and what may share their commit."""
 
     async def flush(self, tx: Transaction) -> None:
         """Write what changed in memory since `begin` and is not yet in the transaction."""
@@ -105,7 +109,7 @@ class Writer:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
-        self._committing = False
+        self._connection: AsyncConnection | None = None
         self._in_doubt = False
         self._lost: DispatchLost | None = None
         self.lost_event = asyncio.Event()
@@ -121,6 +125,7 @@ class Writer:
         self._wake.set()
         if self._task is not None:
             await self._task
+        await self._hang_up()
 
     @property
     def is_in_doubt(self) -> bool:
@@ -173,6 +178,7 @@ class Writer:
             return
         try:
             if self._in_doubt:
+                await self._hang_up()  # memory is read over the same engine, which has one connection
                 await self._memory.reload()
                 self._in_doubt = False
             outcomes, steps = await self._run_until_settled(group)
@@ -194,11 +200,16 @@ class Writer:
             self._emit(LoopFailed("writer", traceback.format_exc(), retry_sec=0))
 
     async def _run_until_settled(self, group: Sequence[_Write[Any]]) -> tuple[list[Any], list[Callable[[], None]]]:
-        """Try the group as one; if anything in it fails, run it again with a savepoint for each write."""
-        careful = False
+        """Try the group as one; if anything in it fails, run it again with a savepoint for each write. If the
+        connection has died, perhaps long ago, all that was not committed died with it: once more on another."""
+        careful, has_died = False, False
         for _ in range(REDO_LIMIT):
             try:
                 return await self._run_group(group, careful=careful)
+            except DBAPIError as error:
+                if has_died or self._in_doubt or not error.connection_invalidated:
+                    raise
+                has_died = True
             except Redo as redo:
                 if redo.repair is not None:
                     redo.repair()
@@ -213,6 +224,8 @@ class Writer:
             async with self._transaction() as connection:
                 tx = await Transaction.open(connection, self._clock, sum(item.new_jobs for item in group))
                 outcomes = [await self._run_one(connection, tx, item, careful=careful) for item in group]
+                if not careful:
+                    await self._follow_up(tx)
                 await self._flush(tx, careful=careful)
         except BaseException:
             self._memory.rollback()
@@ -222,19 +235,48 @@ class Writer:
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction that has proved this process dispatches here. A COMMIT that raises leaves a doubt."""
-        self._committing = False
-        async with self._engine.connect() as connection:
-            try:
-                async with connection.begin():
-                    await self._dispatcher.prove(connection, self._clock.now())
-                    yield connection
-                    self._committing = True
-            except BaseException:
-                if self._committing:
-                    self._in_doubt = True
-                    await connection.invalidate()
-                raise
+        """A transaction that proves this process dispatches here. A COMMIT that raises leaves a doubt."""
+        connection = await self._begun()
+        is_committing = False
+        try:
+            yield connection
+            # Last of all, so that no time that the transaction has given out is newer than the one written here.
+            await self._dispatcher.prove(connection, self._clock.now())
+            is_committing = True
+            await connection.commit()
+        except BaseException:
+            self._in_doubt = is_committing
+            await self._give_up(connection, keep=not is_committing)
+            raise
+
+    async def _begun(self) -> AsyncConnection:
+        """The connection, kept from group to group, in a new transaction."""
+        if self._connection is None:
+            self._connection = await self._engine.connect()
+        connection = self._connection
+        try:
+            await connection.begin()
+        except BaseException:
+            await self._give_up(connection, keep=False)
+            raise
+        return connection
+
+    async def _hang_up(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+            self._connection = None
+
+    async def _give_up(self, connection: AsyncConnection, *, keep: bool) -> None:
+        """Roll back. Unless that leaves a connection to `keep`, the next transaction gets another one."""
+        try:
+            if keep and not connection.invalidated:
+                await connection.rollback()
+                return
+        except Exception as error:  # noqa: BLE001 - what made us give up is what matters
+            self._emit(WriterFailed(f"rolling back: {type(error).__name__}: {error}", 0))
+        self._connection = None
+        await connection.invalidate()
+        await connection.close()
 
     async def _run_one(self, connection: AsyncConnection, tx: Transaction, item: _Write[Any], *, careful: bool) -> Any:
         mark, steps, touched = self._memory.mark(), len(tx.steps_after_commit), tx.touched
@@ -258,6 +300,16 @@ class Writer:
             del tx.steps_after_commit[steps:]
             return _Refused(error)
         return answer
+
+    async def _follow_up(self, tx: Transaction) -> None:
+        try:
+            await self._memory.follow_up(tx)
+        except Redo:
+            raise
+        except Exception as error:
+            if dialect.is_unavailable(error):
+                raise
+            raise Redo from error
 
     async def _flush(self, tx: Transaction, *, careful: bool) -> None:
         try:

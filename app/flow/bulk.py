@@ -1,0 +1,84 @@
+"""Many reports or beats in one call, each judged by itself; their writes share commits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+from app.errors import Conflict, FairlaneError, Unavailable
+from app.flow import finish
+from app.flow.core import Core
+from app.flow.lease import heartbeat
+from app.scheduling.job import Job, State
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """How the attempt under `token` ended: with a result, or with an `error` (None: it completed)."""
+
+    id: str
+    token: str
+    result: Any = None
+    error: str | None = None
+    retry: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What became of one item: the job's state as far as it is known, when its lease ends, or why it was refused."""
+
+    id: str
+    ok: bool
+    state: State | None = None
+    expires_at: datetime | None = None
+    error: str | None = None
+
+
+async def finish_many(core: Core, reports: Sequence[Report]) -> list[Judged]:
+    """Take each report as `finish.complete` and `finish.fail` do, in order. Raises `Unavailable` if one could not be
+    written; those that were are answered the same when they are sent again."""
+    jobs = await _each_judged(_report(core, report) for report in reports)
+    return [
+        _refused(report.id, job) if isinstance(job, FairlaneError) else Judged(report.id, ok=True, state=job.state)
+        for report, job in zip(reports, jobs, strict=True)
+    ]
+
+
+async def heartbeat_many(core: Core, leases: Sequence[tuple[str, str]], lease_sec: int | None = None) -> list[Judged]:
+    """Beat for each (job, token) as `lease.heartbeat` does, in order. Raises as `finish_many`."""
+    ends = await _each_judged(heartbeat(core, job_id, token, lease_sec) for job_id, token in leases)
+    return [
+        _refused(job_id, end) if isinstance(end, FairlaneError) else Judged(job_id, ok=True, expires_at=end)
+        for (job_id, _), end in zip(leases, ends, strict=True)
+    ]
+
+
+async def _report(core: Core, report: Report) -> Job:
+    if report.error is None:
+        return await finish.complete(core, report.id, report.token, report.result)
+    return await finish.fail(core, report.id, report.token, report.error, retry=report.retry)
+
+
+async def _each_judged(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T | FairlaneError]:
+    """The answers, or the refusals in their places. All have come to an end before anything is raised."""
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    judged: list[T | FairlaneError] = []
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException) and _is_no_judgement(outcome):
+            raise outcome
+        judged.append(outcome)  # type: ignore[arg-type] # what is left of BaseException is FairlaneError
+    return judged
+
+
+def _is_no_judgement(error: BaseException) -> bool:
+    return isinstance(error, Unavailable) or not isinstance(error, FairlaneError)
+
+
+def _refused(job_id: str, error: FairlaneError) -> Judged:
+    state = State(error.state) if isinstance(error, Conflict) else None
+    return Judged(job_id, ok=False, state=state, error=str(error))

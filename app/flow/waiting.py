@@ -1,0 +1,93 @@
+"""Claims that wait for a job, in the order in which they came."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from operator import attrgetter
+
+from app.scheduling.job import Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRequest:
+    """What a worker asks for; `queues` are tried in turn until `limit` jobs are found. `wait_sec` is how long it
+    waits for the first, 0 being not at all."""
+
+    worker: str
+    queues: tuple[str, ...] = ("default",)
+    limit: int = 1
+    lease_sec: int = 30
+    wait_sec: int = 0
+    start: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A claim and its answer to come. `arrival` says who came first; `is_proposed` is set once jobs were proposed
+    for it, whose transaction may still be under way or have failed; `served_in` is the last one that leased it
+    any, so that of several writes in one group only the first serves it."""
+
+    request: ClaimRequest
+    arrival: int
+    answer: asyncio.Future[list[Job]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    proposed_in: object = None
+
+    def is_open(self, transaction: object) -> bool:
+        """Whether it still wants jobs, as far as `transaction` knows."""
+        return not self.answer.done() and (self.proposed_in is None or self.proposed_in is not transaction)
+
+    served_in: object = None
+
+
+class WaitingClaims:
+    """All claims that have no answer yet."""
+
+    def __init__(self) -> None:
+        self._arrivals = count()
+        self._by_queue: dict[str, dict[int, Waiting]] = {}
+
+    def add(self, request: ClaimRequest) -> Waiting:
+        """A claim comes in, behind all others."""
+        waiting = Waiting(request, next(self._arrivals))
+        for queue in request.queues:
+            self._by_queue.setdefault(queue, {})[waiting.arrival] = waiting
+        return waiting
+
+    def remove(self, waiting: Waiting) -> None:
+        """A claim is answered, has waited long enough, or its client hung up."""
+        for queue in set(waiting.request.queues):
+            line = self._by_queue[queue]
+            del line[waiting.arrival]
+            if not line:
+                del self._by_queue[queue]
+
+    def can_serve(self, can_pick: Callable[[str], bool], transaction: object) -> bool:
+        """Whether a claim that `transaction` has not served yet waits for a queue that has a job for it."""
+        return next(self.in_turn(can_pick, transaction), None) is not None
+
+    def in_turn(self, can_pick: Callable[[str], bool], transaction: object) -> Iterator[Waiting]:
+        """The claims that can get a job and that `transaction` has not served yet, first come first served.
+        `can_pick` is asked anew before each."""
+        lines = {queue: deque(line.values()) for queue, line in self._by_queue.items()}
+        offered: set[int] = set()
+        while True:
+            for line in lines.values():
+                while line and (line[0].arrival in offered or not line[0].is_open(transaction)):
+                    line.popleft()
+            heads = (line[0] for queue, line in lines.items() if line and can_pick(queue))
+            first = min(heads, key=attrgetter("arrival"), default=None)
+            if first is None:
+                return
+            offered.add(first.arrival)
+            yield first
+
+    def end(self) -> None:
+        """Nobody gets anything any more: every claim for which nothing is on its way comes back empty."""
+        for line in self._by_queue.values():
+            for waiting in line.values():
+                if waiting.proposed_in is None and not waiting.answer.done():
+                    waiting.answer.set_result([])

@@ -1,0 +1,451 @@
+"""Writes that wait together share a commit, and nothing else: what befalls one of them is its own affair."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+
+from app.errors import Conflict, FairlaneError, LeaseLost, NotFound, TooManyQueued
+from app.events import LoopFailed
+from app.flow import cancel, finish, lease, tenancy
+from app.flow.core import Core
+from app.flow.lease import existing_job
+from app.flow.look import get_job, list_attempts
+from app.flow.tenancy import TenantSettings
+from app.scheduling.job import Job, Move, Outcome, State
+from app.store import jobs
+from app.store.transaction import Transaction
+from tests.databases import Database
+from tests.flow.harness import Running, answers_of, busy, commits_of, in_one_group, service, token_of
+from tests.flow.views import assert_memory_equals_sql
+
+NO_JOB = "0" * 32
+
+
+async def test_many_submits_at_once_share_a_few_commits(database: Database) -> None:
+    async with service(database) as running:
+        with commits_of(running.core) as commits:
+            await asyncio.gather(*(running.submit() for _ in range(64)))
+
+        assert 1 <= len(commits) <= 3
+        await assert_memory_equals_sql(running.core)
+
+
+async def test_a_write_on_an_idle_service_takes_one_commit_of_its_own(database: Database) -> None:
+    async with service(database) as running:
+        with commits_of(running.core) as commits:
+            job = await running.submit()
+            assert len(commits) == 1
+            await running.claim_one(start=True)
+            assert len(commits) == 2
+            await running.cancel(job)
+            assert len(commits) == 3
+
+
+async def test_what_changes_nothing_takes_no_commit(database: Database) -> None:
+    async with service(database) as running:
+        await running.submit(delay_sec=60)
+        with commits_of(running.core) as commits:
+            assert await running.claim() == []
+            await running.tick()
+
+        assert commits == []
+
+
+async def test_what_waits_for_a_transaction_shares_the_next_one_and_no_later(database: Database) -> None:
+    async with service(database) as running:
+        with commits_of(running.core) as commits:
+            async with busy(running.core) as backlog:
+                waiting = [asyncio.create_task(running.submit()) for _ in range(20)]
+                await backlog.grows_to(20)
+            jobs = await answers_of(waiting)
+
+        assert len(commits) == 2  # the one they waited for, and theirs
+        assert [job.seq for job in jobs] == list(range(1, 21))
+
+
+# --- One that is refused -----------------------------------------------------------------------------------
+
+
+async def test_a_row_that_the_database_refuses_leaves_its_neighbours_stored(database: Database) -> None:
+    async with service(database) as running:
+        with commits_of(running.core) as commits:
+            first, bad, delayed, last = await in_one_group(
+                running.core,
+                running.submit(name="first"),
+                running.submit(tenant="a/b"),
+                running.submit(name="later", delay_sec=60),
+                running.submit(name="last", tenant="new", queue="new"),
+            )
+
+        assert isinstance(bad, IntegrityError)
+        assert [first.state, delayed.state, last.state] == [State.QUEUED, State.PENDING, State.QUEUED]
+        assert len(commits) == 1
+        assert await database.value("SELECT count(*) FROM jobs") == 3
+        assert await database.value("SELECT count(*) FROM tenants") == 2
+        await assert_memory_equals_sql(running.core)
+        assert [job.test_suite for job in await running.claim(9, "default", "new")] == ["first", "last"]
+
+
+async def test_all_rows_of_a_group_may_be_refused_but_one(database: Database) -> None:
+    async with service(database) as running:
+        *bad, good = await in_one_group(running.core, *(running.submit(f"bad/{n}") for n in range(5)), running.submit())
+
+        assert all(isinstance(answer, IntegrityError) for answer in bad)
+        assert (await get_job(running.core, good.id)).state is State.QUEUED
+        await assert_memory_equals_sql(running.core)
+
+
+async def test_refusals_cost_their_neighbours_nothing(database: Database) -> None:
+    async with service(database) as running:
+        core = running.core
+        await tenancy.put_tenant(core, "full", TenantSettings(max_queued=1))
+        await running.submit("full")
+        await running.submit("busy", queue="busy")
+        held = await running.claim_one("busy")
+
+        with commits_of(core) as commits:
+            *refusals, job = await in_one_group(
+                core,
+                running.submit("full"),
+                finish.complete(core, held.id, "not the token"),
+                finish.complete(core, held.id, token_of(held)),
+                cancel.cancel(core, NO_JOB),
+                lease.heartbeat(core, NO_JOB, "a token"),
+                tenancy.patch_tenant(core, "nobody", {"weight": 2}),
+                running.submit(),
+            )
+
+        assert [type(refusal) for refusal in refusals] == [
+            TooManyQueued,
+            LeaseLost,
+            Conflict,
+            NotFound,
+            NotFound,
+            NotFound,
+        ]
+        assert len(commits) == 1
+        assert (await get_job(core, job.id)).state is State.QUEUED
+        await assert_memory_equals_sql(core)
+
+
+async def test_jobs_of_one_group_count_against_the_limit_on_waiting_ones(database: Database) -> None:
+    async with service(database) as running:
+        await tenancy.put_tenant(running.core, "acme", TenantSettings(max_queued=3))
+
+        answers = await in_one_group(running.core, *(running.submit(delay_sec=n) for n in range(5)))
+
+        assert [type(answer) for answer in answers] == [Job, Job, Job, TooManyQueued, TooManyQueued]
+        await assert_memory_equals_sql(running.core)
+
+
+class Bug(Exception):
+    """What nobody has thought of."""
+
+
+async def _forgetful(core: Core, tx: Transaction, *, at: str) -> None:
+    """A write that does half of its work."""
+    if at == "once":
+        raise Bug
+    connection = await tx.settled()
+    await connection.execute(text("UPDATE tenants SET weight = 7 WHERE name = 'acme'"))
+    core.order.set_tenant("acme", weight=7, max_running=None, paused=False)
+    assert core.order.pick("default") is not None
+    tx.need_tenant("half")
+    tx.after_commit(core.known_tenants.add, "half")
+    raise Bug
+
+
+@pytest.mark.parametrize("at", ["once", "the end"])
+async def test_a_bug_in_a_write_is_the_answer_of_that_write_alone(database: Database, at: str) -> None:
+    async with service(database) as running:
+        core = running.core
+        await running.submit(name="old")
+
+        before, bug, after = await in_one_group(
+            core,
+            running.submit(name="before"),
+            core.write(lambda tx: _forgetful(core, tx, at=at)),
+            running.submit(name="after"),
+        )
+
+        assert isinstance(bug, Bug)
+        assert [before.state, after.state] == [State.QUEUED, State.QUEUED]
+        assert "half" not in core.known_tenants
+        await assert_memory_equals_sql(core)
+        assert [job.test_suite for job in await running.claim(9)] == ["old", "before", "after"]
+
+
+async def test_a_step_after_the_commit_that_raises_stops_neither_the_writer_nor_its_neighbours(
+    database: Database,
+) -> None:
+    def bug() -> None:
+        raise Bug
+
+    async def write(tx: Transaction) -> str:
+        tx.after_commit(bug)
+        return "stored"
+
+    async with service(database) as running:
+        core = running.core
+        await running.submit(name="old")
+
+        claimed, stored, job = await in_one_group(core, running.claim_one(), core.write(write), running.submit())
+
+        assert (claimed.state, stored, job.state) == (State.SCHEDULED, "stored", State.QUEUED)
+        assert len(running.heard.all(LoopFailed)) == 1
+        await running.submit()
+        await assert_memory_equals_sql(core)
+
+
+# --- Two that meet -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["together", "beside a bad row"])
+def is_spoiled(request: pytest.FixtureRequest) -> bool:
+    """Whether the group is one that has to be run a second time, each write by itself."""
+    return bool(request.param == "beside a bad row")
+
+
+async def meeting(running: Running, *requests: Coroutine[Any, Any, Any], spoiled: bool) -> list[Any]:
+    """The answers of requests that share a transaction; memory is right after it."""
+    if not spoiled:
+        answers = await in_one_group(running.core, *requests)
+    else:
+        bad, *answers = await in_one_group(running.core, running.submit("a/b"), *requests)
+        assert isinstance(bad, IntegrityError)
+    await assert_memory_equals_sql(running.core)
+    return answers
+
+
+async def outcomes_of(running: Running, job: Job) -> list[Outcome]:
+    return [attempt.outcome for attempt in await list_attempts(running.core, job.id)]
+
+
+async def test_a_claim_and_a_cancel_of_the_job_it_gets(database: Database, is_spoiled: bool) -> None:  # noqa: FBT001
+    async with service(database) as running:
+        job = await running.submit()
+
+        [claimed], cancelled = await meeting(running, running.claim(), running.cancel(job), spoiled=is_spoiled)
+
+        assert (claimed.id, cancelled.state) == (job.id, State.CANCELLED)
+        assert await outcomes_of(running, job) == [Outcome.CANCELLED]
+        with pytest.raises(LeaseLost):
+            await running.complete(claimed)
+
+
+async def test_a_cancel_and_a_claim_that_comes_too_late(database: Database, is_spoiled: bool) -> None:  # noqa: FBT001
+    async with service(database) as running:
+        job, other = await running.submit(priority=0), await running.submit(priority=1)
+
+        cancelled, [claimed] = await meeting(running, running.cancel(job), running.claim(), spoiled=is_spoiled)
+
+        assert (cancelled.state, claimed.id) == (State.CANCELLED, other.id)
+
+
+async def test_a_submit_and_a_claim_that_gets_it(database: Database, is_spoiled: bool) -> None:  # noqa: FBT001
+    async with service(database) as running:
+        waiting = await running.submit(priority=5)
+
+        urgent, claimed = await meeting(
+            running, running.submit(priority=0), running.claim(2, start=True), spoiled=is_spoiled
+        )
+
+        assert [job.id for job in claimed] == [urgent.id, waiting.id]
+
+
+async def test_two_reports_with_one_token(database: Database, is_spoiled: bool) -> None:  # noqa: FBT001
+    async with service(database) as running:
+        await running.submit()
+        held = await running.claim_one(start=True)
+
+        first, second, third = await meeting(
+            running, running.complete(held, "mine"), running.complete(held, "too late"), running.fail(held),
+            spoiled=is_spoiled,
+        )  # fmt: skip
+
+        assert [job.state for job in (first, second, third)] == [State.COMPLETED] * 3
+        assert [job.result for job in (first, second, third)] == ["mine"] * 3
+        assert await outcomes_of(running, held) == [Outcome.COMPLETED]
+
+
+async def test_a_complete_and_a_cancel(database: Database, is_spoiled: bool) -> None:  # noqa: FBT001
+    async with service(database) as running:
+        await running.submit()
+        held = await running.claim_one(start=True)
+
+        done, refused = await meeting(running, running.complete(held), running.cancel(held), spoiled=is_spoiled)
+
+        assert done.state is State.COMPLETED
+        assert isinstance(refused, Conflict)
+        assert not isinstance(refused, LeaseLost)
+
+
+async def test_a_cancel_and_a_complete(database: Database, is_spoiled: bool) -> None:  # noqa: FBT001
+    async with service(database) as running:
+        await running.submit()
+        held = await running.claim_one(start=True)
+
+        cancelled, refused, again = await meeting(
+            running, running.cancel(held), running.complete(held), running.cancel(held), spoiled=is_spoiled
+        )
+
+        assert isinstance(refused, LeaseLost)
+        assert cancelled == again
+
+
+async def test_a_release_and_a_claim_that_gets_the_job_again(
+    database: Database,
+    is_spoiled: bool,  # noqa: FBT001
+) -> None:
+    async with service(database) as running:
+        await running.submit()
+        await running.submit(priority=9)
+        held = await running.claim_one(start=True)
+
+        released, [claimed] = await meeting(running, running.release(held), running.claim(), spoiled=is_spoiled)
+
+        assert (released.state, claimed.id, claimed.attempt) == (State.QUEUED, held.id, 1)
+        assert claimed.token != held.token
+        await running.complete((await meeting(running, lease.start(running.core, claimed.id, token_of(claimed)),
+                                              spoiled=False))[0])  # fmt: skip
+
+
+async def test_a_beat_that_comes_before_the_lapse_keeps_the_lease(
+    database: Database,
+    is_spoiled: bool,  # noqa: FBT001
+) -> None:
+    async with service(database) as running:
+        core = running.core
+        await running.submit()
+        held = await running.claim_one(start=True)
+        running.clock.advance(31)
+        [ended] = core.leases.take_ended(core.clock.monotonic_ns(), 9)
+
+        renewed, lapsed = await meeting(
+            running,
+            lease.heartbeat(core, held.id, token_of(held)),
+            finish.end_if_ended(core, ended),
+            spoiled=is_spoiled,
+        )
+
+        assert lapsed is None
+        assert renewed == (await get_job(core, held.id)).lease_expires_at
+        await running.tick()
+        assert (await get_job(core, held.id)).state is State.RUNNING
+        await running.tick(after=31)  # and it is found again
+        assert (await get_job(core, held.id)).state is State.PENDING
+
+
+async def test_a_beat_that_comes_after_the_lapse_is_told(database: Database, is_spoiled: bool) -> None:  # noqa: FBT001
+    async with service(database) as running:
+        core = running.core
+        await running.submit()
+        held = await running.claim_one(start=True)
+        running.clock.advance(31)
+        [ended] = core.leases.take_ended(core.clock.monotonic_ns(), 9)
+
+        lapsed, beat, late = await meeting(
+            running,
+            finish.end_if_ended(core, ended),
+            lease.heartbeat(core, held.id, token_of(held), progress=0.5),
+            running.complete(held),
+            spoiled=is_spoiled,
+        )
+
+        assert lapsed is None
+        assert [type(beat), type(late)] == [LeaseLost, LeaseLost]
+        assert (await get_job(core, held.id)).progress is None
+        assert await outcomes_of(running, held) == [Outcome.LAPSED]
+
+
+async def test_a_report_that_comes_before_the_lapse_counts(database: Database, is_spoiled: bool) -> None:  # noqa: FBT001
+    async with service(database) as running:
+        core = running.core
+        await running.submit()
+        held = await running.claim_one(start=True)
+        running.clock.advance(31)
+        [ended] = core.leases.take_ended(core.clock.monotonic_ns(), 9)
+
+        done, _ = await meeting(running, running.complete(held), finish.end_if_ended(core, ended), spoiled=is_spoiled)
+
+        assert done.state is State.COMPLETED
+        assert await outcomes_of(running, held) == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("settings", [TenantSettings(paused=True), TenantSettings(max_running=1)], ids=["pause", "cap"])
+async def test_settings_and_a_claim_that_comes_after_them(
+    database: Database,
+    is_spoiled: bool,  # noqa: FBT001
+    settings: TenantSettings,
+) -> None:
+    async with service(database) as running:
+        for n in range(3):
+            await running.submit(name=f"mine {n}")
+        await running.submit("other", "other", priority=10)
+
+        _, claimed = await meeting(
+            running,
+            tenancy.put_tenant(running.core, "acme", settings),
+            running.claim(9),
+            spoiled=is_spoiled,
+        )
+
+        wanted = ["other"] if settings.paused else ["mine 0", "other"]
+        assert [job.test_suite for job in claimed] == wanted
+
+
+async def test_a_pause_of_a_queue_stops_the_claims_behind_it(database: Database, is_spoiled: bool) -> None:  # noqa: FBT001
+    async with service(database) as running:
+        core = running.core
+        await running.submit()
+
+        _, claimed = await meeting(
+            running, tenancy.put_queue(core, "default", paused=True), running.claim(), spoiled=is_spoiled
+        )
+        assert claimed == []
+
+        await meeting(running, tenancy.put_queue(core, "default", paused=False), spoiled=is_spoiled)
+        assert len(await running.claim()) == 1
+
+
+async def test_claims_that_meet_share_the_jobs_out(database: Database, is_spoiled: bool) -> None:  # noqa: FBT001
+    async with service(database) as running:
+        await in_one_group(running.core, *(running.submit() for _ in range(9)))
+
+        few = await meeting(running, *(running.claim(2) for _ in range(2)), spoiled=is_spoiled)
+        assert [len(answer) for answer in few] == [2, 2]
+        many = await meeting(running, *(running.claim(2) for _ in range(4)), spoiled=is_spoiled)
+        assert [len(answer) for answer in many] == [2, 2, 1, 0]
+
+        jobs = [job for answer in (*few, *many) for job in answer]
+        assert [job.seq for job in jobs] == list(range(1, 10))  # first come, first served, and in order
+        assert [job.attempt for job in jobs] == [1] * 9
+        assert await database.value("SELECT count(*) FROM job_attempts") == 0
+
+
+async def test_a_refusal_after_a_change_of_the_same_write_undoes_that_change(database: Database) -> None:
+    async def change_then_refuse(core: Core, tx: Transaction, first_id: str) -> None:
+        job = await existing_job(await tx.reading(), first_id)
+        values = {"completed_at": core.clock.now()}
+        assert await jobs.move_if_unchanged(await tx.settled(), job, Move(State.QUEUED, State.CANCELLED), values)
+        assert core.order.withdraw(job.id) is not None
+        core.note_move(job, State.QUEUED)
+        raise FairlaneError("refused after all")
+
+    async with service(database) as running:
+        core = running.core
+        first, second = await running.submit(name="a"), await running.submit(name="b")
+
+        refused, [claimed] = await meeting(
+            running, core.write(lambda tx: change_then_refuse(core, tx, first.id)), running.claim(), spoiled=False
+        )
+
+        assert str(refused) == "refused after all"
+        assert claimed.id == first.id
+        assert (await running.claim_one()).id == second.id
