@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 from asyncio.subprocess import PIPE, STDOUT, Process
 from collections.abc import AsyncIterator, Callable
@@ -112,3 +113,55 @@ async def serving(url: str, **settings: object) -> AsyncIterator[Served]:
         yield served
     finally:
         await served.kill()
+
+
+class Restarting:
+    """A service on one address that is started again whenever it was killed, and requests that outlive that."""
+
+    def __init__(self, database_url: str, **settings: object) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port = probe.getsockname()[1]
+        self._database_url = database_url
+        self._settings = settings
+        self._up = asyncio.Event()
+        self.served: Served
+
+    @property
+    def url(self) -> str:
+        """Where it listens, whenever it does."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """The service for the duration of the block."""
+        async with asyncio.TaskGroup() as group:  # a service that does not start ends the test
+            turning = group.create_task(self._turn())
+            await self._up.wait()
+            yield
+            turning.cancel()
+
+    async def kill(self) -> None:
+        """End the process that runs now; it is gone when this returns, and another one on its way."""
+        self._up.clear()
+        self.served.process.kill()
+        await self.served.process.wait()
+
+    async def post(self, client: httpx.AsyncClient, path: str, body: Any, **headers: str) -> Any:
+        """The answer of a 2xx, asked for until the service gives it."""
+        while True:
+            await self._up.wait()
+            try:
+                answer = await client.post(self.url + path, json=body, headers=headers)
+            except httpx.TransportError:
+                await asyncio.sleep(0.05)  # between the kill and the moment in which it is noticed
+                continue
+            assert answer.is_success, (path, answer.status_code, answer.text)
+            return answer.json()
+
+    async def _turn(self) -> None:
+        while True:
+            async with serving(self._database_url, port=self._port, **self._settings) as self.served:
+                self._up.set()
+                await self.served.process.wait()
+                self._up.clear()
