@@ -7,7 +7,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 PYTEST_ARGS ?= -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format bench lock clean
+.PHONY: help run test check format demo bench lock clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
@@ -27,6 +27,9 @@ check: $(VENV)/.dev ## format, lint, types, import rules
 format: $(VENV)/.dev ## put the code into its format
 	@$(VENV)/bin/ruff format .
 	@$(VENV)/bin/ruff check --fix .
+
+demo: $(VENV)/.dev ## see it at work: three tenants, three workers, one of them killed
+	@$(VENV)/bin/python examples/demo.py
 
 bench: $(VENV)/.dev ## measure; figures compare only within one run
 	@$(VENV)/bin/python -m tests.bench

@@ -137,7 +137,7 @@ def read_settings(environ: Mapping[str, str], flags: Mapping[str, str | None] | 
     """
     flags = flags or {}
     known = {PREFIX + f.name.upper() for f in fields(Settings)}
-    unknown = sorted(name for name in environ if name.startswith(PREFIX) and name not in known | _FOR_TESTS)
+    unknown = sorted(name for name in environ if name.startswith(PREFIX) and name not in known | _NOT_THE_SERVICES)
     if unknown:
         raise BadSettings(f"{unknown[0]} is not a setting of Fairlane; `fairlane config` lists them all")
     values: dict[str, Any] = {}
@@ -153,7 +153,15 @@ def read_settings(environ: Mapping[str, str], flags: Mapping[str, str | None] | 
     return Settings(**values)
 
 
-_FOR_TESTS: Final = frozenset({"FAIRLANE_TEST_POSTGRES_URL"})
+_NOT_THE_SERVICES: Final = frozenset(
+    PREFIX + name
+    for name in (
+        *("URL", "KEY"),  # where the command line finds the service, and what it shows there
+        *("JOB_ID", "TENANT", "TEST_SUITE", "QUEUE", "PRIORITY", "COST", "ATTEMPT", "MAX_ATTEMPTS"),  # a worker's job
+        "TEST_POSTGRES_URL",
+    )
+)
+"""Variables that others know: a service that is started where they are set is not refused for them."""
 
 
 def without_password(url: str) -> str:

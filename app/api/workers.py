@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -32,12 +31,11 @@ from app.api.schemas import (
     TokenBody,
 )
 from app.clock import rfc3339
-from app.errors import Conflict, FairlaneError, LeaseLost, NotFound, Unavailable
+from app.errors import Conflict, LeaseLost, NotFound, Unavailable
 from app.flow import finish, lease
 from app.flow.bulk import finish_many, heartbeat_many
 from app.flow.core import Core
-from app.flow.dispatch import claim
-from app.scheduling.job import Job
+from app.flow.dispatch import claim, give_back
 
 _BY_TOKEN: Final = documented(NotFound, LeaseLost, Conflict, Unavailable)
 
@@ -46,15 +44,8 @@ _BY_TOKEN: Final = documented(NotFound, LeaseLost, Conflict, Unavailable)
 async def claim_jobs(core: NamedDependency[Core], request: CheckedRequest, data: JSONBody[ClaimBody]) -> ClaimAnswer:
     """Take up to `limit` jobs in the order they are to be done, waiting up to `wait_sec` for the first."""
     claiming = claim(core, data.to_request())
-    give_back = partial(_give_back, core)
-    jobs = await (request.unless_gone(claiming, undo=give_back) if data.wait_sec else claiming)
+    jobs = await (request.unless_gone(claiming, undo=partial(give_back, core)) if data.wait_sec else claiming)
     return ClaimAnswer(jobs=[ClaimedJob.claimed(job) for job in jobs])
-
-
-async def _give_back(core: Core, jobs: list[Job]) -> None:
-    for job in jobs:
-        with suppress(FairlaneError):
-            await finish.release(core, job.id, job.token or "")
 
 
 @post("/jobs/{job_id:str}/start", status_code=HTTP_200_OK, **_BY_TOKEN)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 from app.errors import FairlaneError, Unavailable
 from app.events import ProposalRefused
@@ -22,7 +23,7 @@ from app.store import jobs
 from app.store.transaction import Transaction
 from app.store.writer import Redo
 
-__all__ = ["ClaimRequest", "claim", "end_waiting", "serve_soon", "serve_waiting"]
+__all__ = ["ClaimRequest", "claim", "end_waiting", "give_back", "serve_soon", "serve_waiting"]
 
 
 async def claim(core: Core, request: ClaimRequest) -> list[Job]:
@@ -38,13 +39,18 @@ async def claim(core: Core, request: ClaimRequest) -> list[Job]:
         await _wait(core, waiting)
     except BaseException:
         if waiting.answer.done() and not waiting.answer.cancelled():
-            _give_back(core, waiting.answer.result())
+            _give_back_soon(core, waiting.answer.result())
         raise
     finally:
         core.waiting.remove(waiting)
         if not waiting.answer.done():
             waiting.answer.cancel()
     return [] if waiting.answer.cancelled() else waiting.answer.result()
+
+
+async def give_back(core: Core, leased: Sequence[Job]) -> None:
+    """Release what was claimed for somebody who has left. What cannot be released lapses."""
+    await asyncio.gather(*(_release(core, job) for job in leased))
 
 
 async def serve_waiting(core: Core, tx: Transaction) -> None:
@@ -71,17 +77,28 @@ async def _wait(core: Core, waiting: Waiting) -> None:
     if any(core.order.can_pick(queue) for queue in waiting.request.queues):
         await core.write(partial(_serve, core))
     if not waiting.answer.done() and waiting.request.wait_sec:
-        await asyncio.wait({waiting.answer}, timeout=waiting.request.wait_sec)
+        either: set[asyncio.Future[Any]] = {waiting.answer, core.waiting.ended}
+        await asyncio.wait(either, timeout=waiting.request.wait_sec, return_when=asyncio.FIRST_COMPLETED)
     if not waiting.answer.done() and waiting.proposed_in is not None:
-        # Its time is up while jobs are being leased to it: what is written behind that comes after it.
+        # Jobs may be being leased to it as its time runs out: what is written behind that comes after it.
         await core.write(_nothing)
 
 
 async def _serve_those_waiting(core: Core) -> None:
+    """If it fails, the next commit or tick tries again. The commit of its own group must not: a job that the database
+    refuses to lease would keep the service turning."""
     try:
         await core.write(partial(_serve, core))
-    except Unavailable:  # told by the writer; the next commit or tick tries again
+    except Unavailable:  # told by the writer
+        return
+    finally:
         core.is_serving_soon = False
+    serve_soon(core)
+
+
+async def _release(core: Core, job: Job) -> None:
+    with suppress(FairlaneError):
+        await finish.release(core, job.id, job.token or "")
 
 
 async def _nothing(tx: Transaction) -> None:
@@ -98,7 +115,6 @@ class _Proposal:
 
 async def _serve(core: Core, tx: Transaction) -> None:
     """Lease what can be picked to those that wait for it, in their turn."""
-    core.is_serving_soon = False
     proposals = _propose(core, tx)
     if not proposals:
         return
@@ -123,7 +139,6 @@ async def _serve(core: Core, tx: Transaction) -> None:
             core.note_move(job, State.SCHEDULED)
     for proposal in proposals:
         leased = [claimed[pick.job.id] for pick in proposal.picks]
-        proposal.waiting.served_in = tx
         tx.after_commit(_deliver, core, proposal.waiting, leased)
 
 
@@ -162,20 +177,14 @@ def _deliver(core: Core, waiting: Waiting, leased: list[Job]) -> None:
     for job in leased:
         core.lease_begun(job)
     if waiting.answer.done():  # the client hung up while its jobs were written
-        _give_back(core, leased)
+        _give_back_soon(core, leased)
     else:
         waiting.answer.set_result(leased)
 
 
-def _give_back(core: Core, leased: list[Job]) -> None:
+def _give_back_soon(core: Core, leased: list[Job]) -> None:
     if leased:
-        core.spawn(_release(core, leased), "giving back what nobody took")
-
-
-async def _release(core: Core, leased: list[Job]) -> None:
-    for job in leased:
-        with suppress(FairlaneError):  # it lapses instead
-            await finish.release(core, job.id, job.token or "")
+        core.spawn(give_back(core, leased), "giving back what nobody took")
 
 
 def _insist(core: Core, proposals: Sequence[_Proposal], moved: dict[str, Job]) -> None:

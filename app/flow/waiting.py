@@ -27,9 +27,8 @@ class ClaimRequest:
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """A claim and its answer to come. `arrival` says who came first; `is_proposed` is set once jobs were proposed
-    for it, whose transaction may still be under way or have failed; `served_in` is the last one that leased it
-    any, so that of several writes in one group only the first serves it."""
+    """A claim and its answer to come. `arrival` says who came first; `proposed_in` is the last transaction that
+    proposed jobs for it, which may be under way still or have failed."""
 
     request: ClaimRequest
     arrival: int
@@ -40,13 +39,12 @@ class Waiting:
         """Whether it still wants jobs, as far as `transaction` knows."""
         return not self.answer.done() and (self.proposed_in is None or self.proposed_in is not transaction)
 
-    served_in: object = None
-
 
 class WaitingClaims:
-    """All claims that have no answer yet."""
+    """All claims that have no answer yet. `ended` is done once nobody gets anything any more."""
 
     def __init__(self) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._arrivals = count()
         self._by_queue: dict[str, dict[int, Waiting]] = {}
 
@@ -74,7 +72,7 @@ class WaitingClaims:
         `can_pick` is asked anew before each."""
         lines = {queue: deque(line.values()) for queue, line in self._by_queue.items()}
         offered: set[int] = set()
-        while True:
+        while not self.ended.done():
             for line in lines.values():
                 while line and (line[0].arrival in offered or not line[0].is_open(transaction)):
                     line.popleft()
@@ -86,8 +84,6 @@ class WaitingClaims:
             yield first
 
     def end(self) -> None:
-        """Nobody gets anything any more: every claim for which nothing is on its way comes back empty."""
-        for line in self._by_queue.values():
-            for waiting in line.values():
-                if waiting.proposed_in is None and not waiting.answer.done():
-                    waiting.answer.set_result([])
+        """Nobody gets anything any more, but for what is on its way already."""
+        if not self.ended.done():
+            self.ended.set_result(None)

@@ -1,0 +1,46 @@
+"""What a shell offers after Tab where a name or an id is expected: what the service has, if it answers at once."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
+
+import click
+from click.shell_completion import CompletionItem
+
+from app.cli.connection import URL, open_client
+from app.client import DEFAULT_URL, Client, FairlaneError
+
+Complete: TypeAlias = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+_PATIENCE_SEC: Final = 1.0
+_MOST: Final = 100
+# A shell puts what is offered into the command line as it is. Names are chosen by tenants, and this is no place for
+# a `$(...)` of theirs.
+_HARMLESS: Final = re.compile(r"[\w@%+=:,./][\w@%+=:,./-]*")
+
+
+def _offering(look: Callable[[Client], Iterable[tuple[str, str]]]) -> Complete:
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        url = ctx.params.get("url") or os.environ.get(URL, DEFAULT_URL)
+        try:
+            with open_client(url, _PATIENCE_SEC) as client:
+                found = list(look(client))
+        except (FairlaneError, click.ClickException):
+            return []
+        return [
+            CompletionItem(name, help=about)
+            for name, about in found
+            if name.startswith(incomplete) and _HARMLESS.fullmatch(name)
+        ]
+
+    return complete
+
+
+tenant_names: Final = _offering(lambda client: ((tenant.name, "") for tenant in client.list_tenants()))
+queue_names: Final = _offering(lambda client: ((queue.name, "") for queue in client.list_queues()))
+job_ids: Final = _offering(
+    lambda client: ((job.id, f"{job.state} {job.tenant}") for job in client.list_jobs(limit=_MOST).jobs)
+)

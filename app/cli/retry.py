@@ -1,0 +1,23 @@
+"""`fairlane retry`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from app.cli.complete import job_ids
+from app.cli.connection import connected
+from app.cli.several import each
+from app.client import Client
+
+
+@click.command()
+@click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=job_ids)
+@connected()
+def retry(client: Client, ids: tuple[str, ...]) -> None:
+    """Submit failed or cancelled jobs anew.
+
+    What is printed are the new jobs' ids, one a line.
+    """
+    sys.exit(each(ids, lambda job_id: click.echo(client.retry_job(job_id).id)))

@@ -1,0 +1,95 @@
+"""The Python client of Fairlane: `Client` and `AsyncClient` for those who submit and look, `Worker` for those who do
+the work. It needs httpx and msgspec, and nothing of the service.
+
+    with Client("http://127.0.0.1:8080") as client:
+        job = client.submit("acme", "tests/login", priority=2)
+        print(client.wait_for(job.id).state)
+"""
+
+from __future__ import annotations
+
+from msgspec import UNSET, UnsetType
+
+from app.client.client import DEFAULT_URL, AsyncClient, Client
+from app.client.context import Context, GiveUp, Stopped
+from app.client.errors import (
+    Conflict,
+    DeadlineExceeded,
+    Denied,
+    FairlaneError,
+    FieldError,
+    InvalidRequest,
+    KeyReused,
+    LeaseLost,
+    NotFound,
+    RateLimited,
+    Refused,
+    Unavailable,
+    UnexpectedAnswer,
+)
+from app.client.retry import Backoff
+from app.client.wire import (
+    Attempt,
+    Beat,
+    ClaimedJob,
+    Completed,
+    Failed,
+    Hold,
+    Job,
+    JobPage,
+    Lease,
+    NewJob,
+    Outcome,
+    Queue,
+    QueueCounts,
+    Report,
+    State,
+    Stats,
+    Tenant,
+)
+from app.client.work import Handler
+from app.client.worker import Worker
+
+__all__ = [
+    "DEFAULT_URL",
+    "UNSET",
+    "AsyncClient",
+    "Attempt",
+    "Backoff",
+    "Beat",
+    "ClaimedJob",
+    "Client",
+    "Completed",
+    "Conflict",
+    "Context",
+    "DeadlineExceeded",
+    "Denied",
+    "Failed",
+    "FairlaneError",
+    "FieldError",
+    "GiveUp",
+    "Handler",
+    "Hold",
+    "InvalidRequest",
+    "Job",
+    "JobPage",
+    "KeyReused",
+    "Lease",
+    "LeaseLost",
+    "NewJob",
+    "NotFound",
+    "Outcome",
+    "Queue",
+    "QueueCounts",
+    "RateLimited",
+    "Refused",
+    "Report",
+    "State",
+    "Stats",
+    "Stopped",
+    "Tenant",
+    "Unavailable",
+    "UnexpectedAnswer",
+    "UnsetType",
+    "Worker",
+]

@@ -1,0 +1,276 @@
+"""The worker, and clients, on the real service: killed, frozen, restarted, drained."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import threading
+from asyncio.subprocess import PIPE
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from app.client import AsyncClient, Context, GiveUp, Job, NewJob, Outcome, State, Worker
+from tests.client.both import Either, Kind, connected
+from tests.databases import Database, Databases
+from tests.served import PATIENCE_SEC, Served, serving
+
+
+@asynccontextmanager
+async def working(url: str, handler: Any, **options: Any) -> AsyncIterator[Worker]:
+    """A worker for the while."""
+    async with AsyncClient(url) as client, asyncio.timeout(PATIENCE_SEC * 2):
+        worker = Worker(client, handler, **({"lease_sec": 3, "grace_sec": 5} | options))
+        run = asyncio.create_task(worker.run(handle_signals=False))
+        try:
+            yield worker
+        finally:
+            worker.stop()
+            await run
+
+
+@asynccontextmanager
+async def restartable(url: str) -> AsyncIterator[Restartable]:
+    """A service that may be ended and started again at the same address."""
+    async with AsyncExitStack() as stack:
+        service = Restartable(url, stack)
+        await service.start()
+        yield service
+
+
+class Restartable:
+    """See `restartable`."""
+
+    def __init__(self, database_url: str, stack: AsyncExitStack) -> None:
+        self._database_url = database_url
+        self._stack = stack
+        self._port = 0
+        self.served: Served
+
+    async def start(self) -> None:
+        """Start it, where it was."""
+        self.served = await self._stack.enter_async_context(serving(self._database_url, port=self._port))
+        self._port = urlsplit(self.served.url).port or 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+
+async def all_ended(client: AsyncClient, own: str) -> list[Job]:
+    """The jobs of this tenant, once all have ended."""
+    async with asyncio.timeout(PATIENCE_SEC * 2):
+        jobs = [job async for job in client.iter_jobs(tenant=own)]
+        return [await client.wait_for(job.id) for job in jobs]
+
+
+async def test_workers_do_every_job_once(service: Served, own: str) -> None:
+    done: Counter[int] = Counter()
+
+    async def handler(context: Context) -> Any:
+        done[context.job.payload] += 1
+        return {"doubled": context.job.payload * 2}
+
+    async with AsyncClient(service.url) as client:
+        await client.submit_all(NewJob(tenant=own, test_suite="suite", queue=own, payload=n) for n in range(100))
+        async with working(service.url, handler, queues=[own]), working(service.url, handler, queues=[own]):
+            jobs = await all_ended(client, own)
+    assert done == Counter(range(100))
+    assert {job.state for job in jobs} == {State.COMPLETED}
+    assert all(job.result == {"doubled": job.payload * 2} for job in jobs)
+    assert {job.attempt for job in jobs} == {1}
+
+
+async def test_each_end_of_a_handler_is_an_end_of_its_job(service: Served, own: str) -> None:
+    def handler(context: Context) -> Any:
+        match context.job.payload:
+            case "give up":
+                raise GiveUp("hopeless")
+            case "fail":
+                raise ValueError("broken")
+            case "too large":
+                return "x" * 70_000
+        return "fine"
+
+    async with AsyncClient(service.url) as client, working(service.url, handler, queues=[own]):
+        for payload in ("give up", "fail", "too large", "fine"):
+            await client.submit(own, "suite", queue=own, payload=payload, max_attempts=1)
+        jobs = {job.payload: job for job in await all_ended(client, own)}
+    assert (jobs["give up"].state, jobs["give up"].error) == (State.FAILED, "hopeless")
+    assert (jobs["fail"].state, jobs["fail"].error) == (State.FAILED, "ValueError: broken")
+    assert jobs["too large"].state is State.FAILED
+    assert "64 KiB" in (jobs["too large"].error or "")
+    assert (jobs["fine"].state, jobs["fine"].result) == (State.COMPLETED, "fine")
+
+
+async def test_a_cancelled_job_is_stopped_by_the_next_heartbeat(service: Served, own: str) -> None:
+    begun, stopped = asyncio.Event(), asyncio.Event()
+    reasons: list[str | None] = []
+
+    async def handler(context: Context) -> None:
+        begun.set()
+        context.set_progress(0.5)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            reasons.append(context.stop_reason)
+            stopped.set()
+
+    async with AsyncClient(service.url) as client, working(service.url, handler, queues=[own]):
+        job = await client.submit(own, "suite", queue=own)
+        await begun.wait()
+        assert (await client.cancel_job(job.id)).state is State.CANCELLED
+        await stopped.wait()
+        [attempt] = await client.list_attempts(job.id)
+    assert reasons == ["the lease is lost: the job is cancelled"]
+    assert attempt.outcome is Outcome.CANCELLED
+
+
+async def test_jobs_survive_a_service_that_is_killed_and_a_worker_that_rides_it_out(database: Database) -> None:
+    at_once: Counter[int] = Counter()
+    most: Counter[int] = Counter()
+
+    async def handler(context: Context) -> Any:
+        payload = context.job.payload
+        at_once[payload] += 1
+        most[payload] = max(most[payload], at_once[payload])
+        try:
+            await asyncio.sleep(0.05)
+        finally:
+            at_once[payload] -= 1
+        return payload
+
+    async with restartable(database.url) as service, AsyncClient(service.url, deadline_sec=None) as client:
+        jobs = [NewJob(tenant="acme", test_suite="suite", payload=number) for number in range(60)]
+        await client.submit_all(jobs)
+        async with working(service.url, handler, concurrency=4, lease_sec=10):
+            await service.served.logged("request_served", lambda event: event["path"] == "/jobs/finish")
+            await service.served.kill()
+            await service.start()
+            ended = await all_ended(client, "acme")
+    assert {job.state for job in ended} == {State.COMPLETED}
+    assert {job.result for job in ended} == set(range(60))
+    assert set(most.values()) == {1}
+
+
+async def test_a_frozen_service_loses_its_jobs_by_the_workers_own_clock(sqlite_databases: Databases) -> None:
+    begun, stopped = asyncio.Event(), asyncio.Event()
+    reasons: list[str | None] = []
+
+    async def handler(context: Context) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            reasons.append(context.stop_reason)
+            stopped.set()
+
+    async with (
+        serving(sqlite_databases.create().url) as served,
+        AsyncClient(served.url) as client,
+        working(served.url, handler, lease_sec=3, grace_sec=0) as worker,
+    ):
+        await client.submit("acme", "suite")
+        await begun.wait()
+        served.signal(signal.SIGSTOP)
+        loop = asyncio.get_running_loop()
+        frozen_at = loop.time()
+        await stopped.wait()
+        assert 1.9 < loop.time() - frozen_at < 3.5
+        served.signal(signal.SIGCONT)
+        worker.stop()
+        worker.stop()
+    assert reasons == ["no heartbeat was answered for the lease's 3 s"]
+
+
+async def test_a_service_that_drains_takes_results_and_lets_waiting_claims_go(sqlite_databases: Databases) -> None:
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def handler(_: Context) -> str:
+        begun.set()
+        await may_end.wait()
+        return "done"
+
+    database = sqlite_databases.create()
+    async with (
+        serving(database.url) as served,
+        AsyncClient(served.url) as client,
+        working(served.url, handler, lease_sec=30) as worker,
+    ):
+        job = await client.submit("acme", "suite")
+        await begun.wait()
+        began = asyncio.get_running_loop().time()
+        assert await served.stop() == 0  # neither the lease nor the waiting claim holds it
+        assert asyncio.get_running_loop().time() - began < 5
+        may_end.set()
+        async with serving(database.url, port=urlsplit(served.url).port):
+            assert (await client.wait_for(job.id, PATIENCE_SEC)).result == "done"
+            worker.stop()
+
+
+@pytest.mark.parametrize("databases", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_worker_process_finishes_what_it_can_and_releases_the_rest(
+    service: Served, own: str, number: signal.Signals
+) -> None:
+    script = f"""
+import time
+import app.client.worker
+from app.client import AsyncClient, Worker
+
+app.client.worker._UNWIND_SEC = 0.2
+
+def handle(context):
+    print("begun", context.job.payload, flush=True)
+    if context.job.payload == "quick":
+        context.wait_stopped(0.3)
+        return "done"
+    time.sleep(3600)
+
+client = AsyncClient({service.url!r})
+Worker(client, handle, queues=[{own!r}], concurrency=2, grace_sec=0.7, lease_sec=3600).run_forever()
+"""
+    async with AsyncClient(service.url) as client:
+        quick = await client.submit(own, "suite", queue=own, payload="quick")
+        slow = await client.submit(own, "suite", queue=own, payload="slow")
+        never = await client.submit(own, "suite", queue=own, payload="never")
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=PIPE)
+        async with asyncio.timeout(PATIENCE_SEC):
+            assert process.stdout is not None
+            for _ in range(2):
+                assert (await process.stdout.readline()).startswith(b"begun")
+            process.send_signal(number)
+            assert await process.wait() == 0
+        states = [(await client.get_job(job.id)).state for job in (quick, slow, never)]
+        assert states == [State.COMPLETED, State.QUEUED, State.QUEUED]
+        assert (await client.get_job(slow.id)).attempt == 0
+        [attempt] = await client.list_attempts(slow.id)
+        assert attempt.outcome is Outcome.RELEASED
+
+
+async def test_a_submit_is_stored_once_though_the_service_is_killed(database: Database) -> None:
+    is_enough = threading.Event()
+    kind: Kind = "blocking" if database.kind == "sqlite" else "async"
+
+    async def submit_on(client: Either, own: str) -> int:
+        number = 0
+        while not is_enough.is_set():
+            await client.submit("acme", f"{own} {number}")
+            number += 1
+        return number
+
+    async with restartable(database.url) as service, connected(kind, service.url, deadline_sec=None) as client:
+        submitting = [asyncio.create_task(submit_on(client, f"client {n}")) for n in range(4)]
+        await service.served.logged("request_served")
+        await service.served.kill()
+        await service.start()
+        await service.served.logged("request_served")
+        is_enough.set()
+        acknowledged = await asyncio.gather(*submitting)
+        stored = Counter(job.test_suite for job in await client.walked(tenant="acme", limit=1000))
+    assert stored == Counter(f"client {n} {number}" for n, many in enumerate(acknowledged) for number in range(many))
