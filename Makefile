@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 VENV := .venv
-PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet --quiet
 PYTEST_ARGS ?= -n 2
 
 .DEFAULT_GOAL := help

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from app.cli.complete import job_ids, queue_names, tenant_names
+from app.cli.complete import JOB_ID, queue_names, tenant_names
 from app.cli.connection import connected
 from app.cli.printable import printable
 from app.cli.several import each
@@ -16,7 +16,7 @@ _UNFINISHED = [state.value for state in State if not state.is_final]
 
 
 @click.command()
-@click.argument("ids", metavar="[ID]...", nargs=-1, shell_complete=job_ids)
+@click.argument("ids", metavar="[ID]...", nargs=-1, type=JOB_ID)
 @click.option("-t", "--tenant", help="all unfinished jobs of this tenant instead", shell_complete=tenant_names)
 @click.option("-q", "--queue", help="with --tenant: only those in this queue", shell_complete=queue_names)
 @click.option("--suite", help="with --tenant: only those of this test suite")

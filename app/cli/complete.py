@@ -1,4 +1,4 @@
-"""What a shell offers after Tab where a name or an id is expected: what the service has, if it answers at once."""
+"""Names and ids on the command line: what a shell offers after Tab is what the service has, if it answers at once."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ Complete: TypeAlias = Callable[[click.Context, click.Parameter, str], list[Compl
 
 _PATIENCE_SEC: Final = 1.0
 _MOST: Final = 100
+_ID: Final = re.compile(r"[0-9a-f]{32}")
 # A shell puts what is offered into the command line as it is. Names are chosen by tenants, and this is no place for
 # a `$(...)` of theirs.
 _HARMLESS: Final = re.compile(r"[\w@%+=:,./][\w@%+=:,./-]*")
@@ -39,8 +40,28 @@ def _offering(look: Callable[[Client], Iterable[tuple[str, str]]]) -> Complete:
     return complete
 
 
-tenant_names: Final = _offering(lambda client: ((tenant.name, "") for tenant in client.list_tenants()))
-queue_names: Final = _offering(lambda client: ((queue.name, "") for queue in client.list_queues()))
-job_ids: Final = _offering(
+_job_ids: Final = _offering(
     lambda client: ((job.id, f"{job.state} {job.tenant}") for job in client.list_jobs(limit=_MOST).jobs)
 )
+
+
+class JobId(click.ParamType[str]):
+    """The id of a job; also as Postgres shows it, with dashes."""
+
+    name = "id"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The id as the service takes it."""
+        job_id = value.replace("-", "").lower()
+        if not _ID.fullmatch(job_id):
+            self.fail(f"{value!r} is no id of a job, which is 32 hex digits", param, ctx)
+        return job_id
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The newest jobs' ids."""
+        return _job_ids(ctx, param, incomplete)
+
+
+JOB_ID: Final = JobId()
+tenant_names: Final = _offering(lambda client: ((tenant.name, "") for tenant in client.list_tenants()))
+queue_names: Final = _offering(lambda client: ((queue.name, "") for queue in client.list_queues()))

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from app.cli.complete import job_ids
+from app.cli.complete import JOB_ID
 from app.cli.connection import connected
 from app.cli.jobs import STYLES
 from app.cli.json_lines import as_line, as_object, print_json
@@ -52,7 +52,7 @@ ATTEMPTS = (
 
 
 @click.command()
-@click.argument("job_id", metavar="ID", shell_complete=job_ids)
+@click.argument("job_id", metavar="ID", type=JOB_ID)
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object, its attempts in `attempts`")
 @connected()
 def job(client: Client, job_id: str, *, as_json: bool) -> None:

@@ -6,14 +6,14 @@ import sys
 
 import click
 
-from app.cli.complete import job_ids
+from app.cli.complete import JOB_ID
 from app.cli.connection import connected
 from app.cli.several import each
 from app.client import Client
 
 
 @click.command()
-@click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=job_ids)
+@click.argument("ids", metavar="ID...", nargs=-1, required=True, type=JOB_ID)
 @connected()
 def retry(client: Client, ids: tuple[str, ...]) -> None:
     """Submit failed or cancelled jobs anew.

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from app.cli.batches import Stored, send_all
 from app.cli.exits import Exit, Stopped, code_of, sentence_of
+from app.cli.files import STDIN, name_of
 from app.cli.json_lines import print_json
 from app.cli.lines import BadLine, Keys, Line, faults_of, prefix_of_file, read_lines
 from app.cli.printable import printable
@@ -42,10 +43,10 @@ class FileSubmission:
         self._file = file
         self._defaults = defaults
         self._printed = printed
-        self._has_name = file.name != "<stdin>"
-        own_prefix = prefix_of_file(file.name) if self._has_name else uuid4().hex[:16]
+        self._name = name_of(file)
+        own_prefix = uuid4().hex[:16] if self._name == STDIN else prefix_of_file(self._name)
         self._prefix = key_prefix or own_prefix
-        self._goes_on_by_itself = self._has_name or key_prefix is not None
+        self._needs_prefix_to_go_on = self._name == STDIN and key_prefix is None
         self._stored = self._new = self._last_line = 0
         self._bad: BadLine | None = None
 
@@ -77,7 +78,7 @@ class FileSubmission:
         told = [f"line {fault.number}: {fault}" for fault in faults[:_MOST_FAULTS]]
         if len(faults) > _MOST_FAULTS:
             told.append(f"and {len(faults) - _MOST_FAULTS} more lines")
-        raise Stopped("\n  ".join([f"nothing is submitted, for {self._file.name} is wrong", *told]), Exit.USAGE)
+        raise Stopped("\n  ".join([f"nothing is submitted, for {self._name} is wrong", *told]), Exit.USAGE)
 
     def _send(self, total: int | None) -> None:
         newest = self._client.list_jobs(limit=1).jobs
@@ -115,7 +116,7 @@ class FileSubmission:
 
     def _broken_off(self, why: str, code: Exit) -> Stopped:
         reached = f"lines 1 to {self._last_line} are stored" if self._stored else "nothing is stored"
-        option = "" if self._goes_on_by_itself else f" with --key-prefix {self._prefix}"
+        option = f" with --key-prefix {self._prefix}" if self._needs_prefix_to_go_on else ""
         return Stopped(f"{why}\n{reached}; send the same again{option} to go on, nothing is stored twice", code)
 
 

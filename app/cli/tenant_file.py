@@ -13,6 +13,7 @@ from typing import IO, Any, Final
 import click
 import msgspec
 
+from app.cli.files import name_of
 from app.errors import FieldError, InvalidRequest
 
 SETTINGS: Final = ("weight", "rate_per_sec", "burst", "max_running", "max_queued", "paused")
@@ -33,20 +34,20 @@ def read_tenants(file: IO[bytes]) -> list[NewTenant]:
 
     Raises `click.UsageError` that names everything that is wrong with it.
     """
-    reading = _from_toml if file.name.endswith(".toml") else _from_json_lines
+    reading = _from_toml if name_of(file).endswith(".toml") else _from_json_lines
     try:
         tenants = list(reading(file))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"{file.name}: {error}") from None
+        raise click.UsageError(f"{name_of(file)}: {error}") from None
     if faults := [f"{each.where}: {fault.field} {fault.message}" for each, fault in _faults(tenants)]:
-        raise click.UsageError("\n  ".join([f"nothing is set, for {file.name} is wrong", *faults]))
+        raise click.UsageError("\n  ".join([f"nothing is set, for {name_of(file)} is wrong", *faults]))
     return tenants
 
 
 def _from_toml(file: IO[bytes]) -> Iterator[NewTenant]:
     for name, table in tomllib.load(file).items():
         if not isinstance(table, dict):
-            raise click.UsageError(f"{file.name}: {name} stands outside a table; a tenant is a table, [acme]")
+            raise click.UsageError(f"{name_of(file)}: {name} stands outside a table; a tenant is a table, [acme]")
         settings = {field: None if value == "none" else value for field, value in table.items()}
         yield NewTenant(f"[{name}]", name, settings)
 
@@ -58,7 +59,7 @@ def _from_json_lines(file: IO[bytes]) -> Iterator[NewTenant]:
         try:
             found = msgspec.json.decode(line, type=dict[str, Any])
         except msgspec.MsgspecError as error:
-            raise click.UsageError(f"{file.name}:{number}: not a JSON object: {error}") from None
+            raise click.UsageError(f"{name_of(file)}:{number}: not a JSON object: {error}") from None
         settings = {field: value for field, value in found.items() if field not in _SHOWN_ONLY}
         if settings.get("burst", 0) is None:  # as it is shown where there is no rate
             del settings["burst"]

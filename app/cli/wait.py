@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from app.cli.complete import job_ids
+from app.cli.complete import JOB_ID
 from app.cli.connection import connected
 from app.cli.exits import Exit
 from app.cli.json_lines import print_json
@@ -20,7 +20,7 @@ from app.client import Client, Job, State
 
 
 @click.command()
-@click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=job_ids)
+@click.argument("ids", metavar="ID...", nargs=-1, required=True, type=JOB_ID)
 @click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="how long to wait in all")
 @click.option("--json", "as_json", is_flag=True, help="print each job as a JSON object, one a line")
 @connected(patience_sec=60.0)

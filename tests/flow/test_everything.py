@@ -144,7 +144,7 @@ class Day:
             weight=chance.choice((1, 1, 2, 5)),
             max_running=chance.choice((None, None, 1, 3)),
             max_queued=chance.choice((None, None, 12)),
-            paused=chance.random() < 0.15,
+            paused=chance.random() < 0.1,
         )
 
         def set_so(twin: Twin) -> None:
@@ -154,7 +154,7 @@ class Day:
         self.settings.append((view.updated_at, set_so))
 
     async def set_queue(self) -> None:
-        await tenancy.put_queue(self.running.core, self._chance.choice(QUEUES), paused=self._chance.random() < 0.3)
+        await tenancy.put_queue(self.running.core, self._chance.choice(QUEUES), paused=self._chance.random() < 0.2)
 
     # -- what happens to it
 
@@ -162,7 +162,7 @@ class Day:
         await self.running.tick(after=self._chance.choice((0.01, 0.1, 0.5, 2.5, 2.5, 11, 31)))
 
     async def restart(self) -> None:
-        await self._mortal.restart(wall_jumped=self._chance.choice((0, 0, HOUR, -HOUR)))
+        await self._mortal.restart(wall_jumped=self._chance.choice((0, 0, HOUR, -2)))
 
     def some(self, *, settings: bool = True) -> list[Work]:
         """Several things at once."""
@@ -241,7 +241,7 @@ class Day:
 
 ORDERLY: dict[str, int] = {
     "submit": 12,
-    "claim": 12,
+    "claim": 18,
     "report": 18,
     "cancel": 3,
     "retry": 2,
@@ -309,6 +309,6 @@ async def test_a_twin_that_never_died_picks_what_the_service_picked(database: Da
         history = await read_history(day.running.core.engines)
         twin = relive(history, Policy(policy), step_units(day.running.core.settings.priority_step), day.settings)
         assert twin.wrong == []
-        assert len(twin.picked) > 50
+        assert len(twin.picked) > 40
         states = {job.state for job in history.jobs}
         assert {State.COMPLETED, State.FAILED, State.CANCELLED} <= states
