@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from app.cli.complete import JOB_ID, queue_names, tenant_names
 from app.cli.connection import connected
+from app.cli.names import JOB_ID, queue_names, tenant_names
 from app.cli.printable import printable
 from app.cli.several import each
 from app.client import Client, State
@@ -45,6 +45,7 @@ def cancel(
         if queue or suite or state:
             raise click.UsageError("--queue, --suite and --state go with --tenant")
         sys.exit(each(ids, lambda job_id: click.echo(f"{client.cancel_job(job_id).id} cancelled")))
+    client.get_tenant(tenant)  # or a name that nobody has would have no jobs, and all would seem well
     if not yes:
         click.confirm(f"Cancel {_which(tenant, queue, suite, state)}?", abort=True)
     cancelled = client.cancel_jobs(tenant, queue=queue, test_suite=suite, state=state)

@@ -11,10 +11,10 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from app.cli.complete import JOB_ID
 from app.cli.connection import connected
 from app.cli.jobs import STYLES
 from app.cli.json_lines import as_line, as_object, print_json
+from app.cli.names import JOB_ID
 from app.cli.printable import ago, printable
 from app.cli.tables import Column, print_table
 from app.client import Attempt, Client, Job

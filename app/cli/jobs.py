@@ -6,9 +6,9 @@ from itertools import islice
 
 import click
 
-from app.cli.complete import queue_names, tenant_names
 from app.cli.connection import connected
 from app.cli.json_lines import print_json
+from app.cli.names import queue_names, tenant_names
 from app.cli.printable import ago
 from app.cli.tables import Column, print_table
 from app.client import Client, Job, State

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from app.cli.complete import queue_names, tenant_names
 from app.cli.connection import connected
 from app.cli.exits import Exit, Stopped
+from app.cli.names import queue_names, tenant_names
 from app.cli.printable import printable
 from app.client import Client
 

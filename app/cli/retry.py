@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from app.cli.complete import JOB_ID
 from app.cli.connection import connected
+from app.cli.names import JOB_ID
 from app.cli.several import each
 from app.client import Client
 

@@ -12,9 +12,9 @@ import click
 import msgspec
 from msgspec import Raw, json
 
-from app.cli.complete import queue_names, tenant_names
 from app.cli.connection import connected
 from app.cli.json_lines import print_json
+from app.cli.names import queue_names, tenant_names
 from app.cli.submit_file import FileSubmission, Printed
 from app.client import Client
 

@@ -64,7 +64,11 @@ def table(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> Table:
     drawn = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
     kept = fitting(columns, rows, width)
     for column in kept:
-        drawn.add_column(Text(column.head), justify="right" if column.is_right else "left", no_wrap=column.is_whole)
+        drawn.add_column(
+            Text(column.head, no_wrap=True, overflow="ellipsis"),
+            justify="right" if column.is_right else "left",
+            no_wrap=column.is_whole,
+        )
     for row in rows:
         drawn.add_row(*(_cell(column, row) for column in kept))
     return drawn

@@ -7,9 +7,9 @@ from typing import IO, Any
 
 import click
 
-from app.cli.complete import tenant_names
 from app.cli.connection import connected
 from app.cli.exits import Stopped, code_of, sentence_of
+from app.cli.names import tenant_names
 from app.cli.printable import printable
 from app.cli.tenant_file import SETTINGS, NewTenant, read_tenants
 from app.cli.tenants import limit

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from app.cli.complete import tenant_names
 from app.cli.connection import connected
 from app.cli.json_lines import print_json
+from app.cli.names import tenant_names
 from app.cli.queues import paused
 from app.cli.tables import Column, print_table
 from app.client import Client, Tenant

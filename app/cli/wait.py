@@ -12,10 +12,10 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from app.cli.complete import JOB_ID
 from app.cli.connection import connected
 from app.cli.exits import Exit
 from app.cli.json_lines import print_json
+from app.cli.names import JOB_ID
 from app.client import Client, Job, State
 
 
@@ -35,7 +35,7 @@ def wait(client: Client, ids: tuple[str, ...], *, timeout: float | None, as_json
     ends_at = inf if timeout is None else time.monotonic() + timeout
     code = Exit.OK
     for job_id in ids:
-        left_sec = None if timeout is None else max(0.0, ends_at - time.monotonic())
+        left_sec = None if timeout is None else max(0.0, round(ends_at - time.monotonic(), 2))
         with _waiting_for(job_id):
             job = client.wait_for(job_id, left_sec)
         _print_end(job, as_json=as_json)

@@ -10,8 +10,8 @@ from typing import Final
 
 import click
 
-from app.cli.complete import queue_names
 from app.cli.connection import URL, key, url_option, usable_url
+from app.cli.names import queue_names
 from app.cli.printable import printable
 from app.client import AsyncClient, Worker
 from app.runner import (

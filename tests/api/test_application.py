@@ -27,6 +27,11 @@ STATUSES: Final = {
     ("get", "/jobs/{job_id}"): {"200", "404", "503"},
     ("get", "/jobs/{job_id}/attempts"): {"200", "404", "503"},
     ("post", "/jobs/{job_id}/cancel"): {"200", "404", "409", "503"},
+    ("patch", "/jobs/{job_id}"): {"200", "404", "409", "503"},
+    ("post", "/jobs/cancel"): {"200", "503"},
+    ("post", "/jobs/{job_id}/retry"): {"201", "404", "409", "429", "503"},
+    ("post", "/jobs/finish"): {"200", "503"},
+    ("post", "/jobs/heartbeat"): {"200", "503"},
     ("get", "/stats"): {"200", "503"},
     ("post", "/jobs/claim"): {"200", "503"},
     **{
