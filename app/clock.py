@@ -19,7 +19,7 @@ class Clock:
 
     def now(self) -> datetime:
         """The wall clock's time, aware UTC; later than every time given out before."""
-        self._floor = max(self._floor + _MICROSECOND, datetime.now(UTC))
+        self._floor = max(self._floor + _MICROSECOND, self._wall())
         return self._floor
 
     def not_before(self, floor: datetime | None) -> None:
@@ -34,6 +34,10 @@ class Clock:
     def monotonic_ns(self) -> int:
         """The same clock in whole nanoseconds."""
         return time.monotonic_ns()
+
+    def _wall(self) -> datetime:
+        """What the wall clock shows, which may be anything."""
+        return datetime.now(UTC)
 
 
 def to_micros(moment: datetime) -> int:

@@ -50,7 +50,7 @@ class BodyTooLarge(FairlaneError):
     """The body is larger than this call takes."""
 
     def __init__(self) -> None:
-        super().__init__("the body is too large: 1 MiB at most, and 16 MiB for a batch")
+        super().__init__("the body is too large: 1 MiB at most, and 16 MiB for a batch or for many reports")
 
 
 class NotJson(FairlaneError):

@@ -240,6 +240,8 @@ class BeatsBody(Asked):
 class PriorityBody(Asked):
     """How urgent a job is now."""
 
+    if_missing = "priority must be 0-10"
+
     priority: Priority
 
 

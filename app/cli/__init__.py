@@ -3,8 +3,6 @@ But for those that run or prepare the service they know it only through its clie
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 import click
 
 from app.cli.cancel import cancel
@@ -27,7 +25,7 @@ from app.cli.worker import worker
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(version("fairlane"), prog_name="fairlane")
+@click.version_option(package_name="fairlane", prog_name="fairlane")
 def main() -> None:
     """Fairlane decides what runs next on the machines that many teams share, and for whom."""
 

@@ -17,8 +17,12 @@ _UNFINISHED = [state.value for state in State if not state.is_final]
 
 @click.command()
 @click.argument("ids", metavar="[ID]...", nargs=-1, type=JOB_ID)
-@click.option("-t", "--tenant", help="all unfinished jobs of this tenant instead", shell_complete=tenant_names)
-@click.option("-q", "--queue", help="with --tenant: only those in this queue", shell_complete=queue_names)
+@click.option(
+    "-t", "--tenant", metavar="NAME", help="all unfinished jobs of this tenant instead", shell_complete=tenant_names
+)
+@click.option(
+    "-q", "--queue", metavar="NAME", help="with --tenant: only those in this queue", shell_complete=queue_names
+)
 @click.option("--suite", help="with --tenant: only those of this test suite")
 @click.option("-s", "--state", type=click.Choice(_UNFINISHED), help="with --tenant: only those in this state")
 @click.option("--yes", is_flag=True, help="with --tenant: do not ask")

@@ -21,7 +21,13 @@ URL: Final = "FAIRLANE_URL"
 KEY: Final = "FAIRLANE_KEY"
 
 url_option = click.option(
-    "--url", envvar=URL, default=DEFAULT_URL, show_default=True, show_envvar=True, help="where the service is"
+    "--url",
+    envvar=URL,
+    default=DEFAULT_URL,
+    show_default=True,
+    show_envvar=True,
+    metavar="URL",
+    help="where the service is",
 )
 
 
@@ -65,6 +71,11 @@ def open_client(url: str, patience_sec: float) -> Client:
 def key() -> str | None:
     """The key to show to the service. It has no option: arguments can be read by everybody on the machine."""
     return os.environ.get(KEY)
+
+
+def without_login(url: str) -> str:
+    """The address as others may see it: without a user's name and password."""
+    return str(httpx.URL(url).copy_with(userinfo=b""))
 
 
 @contextmanager

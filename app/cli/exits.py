@@ -27,7 +27,7 @@ class Exit(IntEnum):
 
 MEANINGS: Final = (
     (Exit.OK, "done"),
-    (Exit.NO, "the answer is no: a job waited for has failed or was cancelled; serve, migrate: it cannot"),
+    (Exit.NO, "the answer is no: a job has failed or was cancelled (wait), migrations are missing, you said no"),
     (Exit.USAGE, "the command line or a file is wrong"),
     (Exit.NOT_FOUND, "there is no such job, tenant or queue"),
     (Exit.REFUSED, "the service refused: a job's state forbids it, a key is not good for it"),

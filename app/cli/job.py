@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.text import Text
 
 from app.cli.connection import connected
@@ -17,6 +15,7 @@ from app.cli.json_lines import as_line, as_object, print_json
 from app.cli.names import JOB_ID
 from app.cli.printable import ago, printable
 from app.cli.tables import Column, print_table
+from app.cli.terminal import is_terminal, print_text
 from app.client import Attempt, Client, Job
 from app.clock import rfc3339
 
@@ -93,7 +92,7 @@ def _text(job: Job, name: str, value: Any) -> str:
         case "timeout_sec", _:
             return f"{value} s"
         case _, datetime():
-            return f"{_time(value)}  ({ago(value)})" if sys.stdout.isatty() else _time(value)
+            return f"{_time(value)}  ({ago(value)})" if is_terminal() else _time(value)
     return str(value)
 
 
@@ -114,5 +113,4 @@ def _print_field(label: str, text: str, style: str) -> None:
     """A text of several lines stands below its label's first line."""
     lines = printable(text, keep="\n").split("\n")
     shown = ("\n" + " " * _LABEL).join(lines)
-    line = Text.assemble((label.ljust(_LABEL), "bold"), (shown, style))
-    Console(highlight=False).print(line, soft_wrap=True)
+    print_text(Text.assemble((label.ljust(_LABEL), "bold"), (shown, style)))

@@ -50,9 +50,9 @@ COLUMNS = (
 
 
 @click.command()
-@click.option("-t", "--tenant", help="only this tenant's", shell_complete=tenant_names)
+@click.option("-t", "--tenant", metavar="NAME", help="only this tenant's", shell_complete=tenant_names)
 @click.option("-s", "--state", type=click.Choice([state.value for state in State]), help="only those in this state")
-@click.option("-q", "--queue", help="only those in this queue", shell_complete=queue_names)
+@click.option("-q", "--queue", metavar="NAME", help="only those in this queue", shell_complete=queue_names)
 @click.option("--suite", help="only those of this test suite")
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="how many at most")
 @click.option("--all", "is_all", is_flag=True, help="however many there are")

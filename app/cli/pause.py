@@ -13,7 +13,7 @@ from app.client import Client
 
 @click.command()
 @click.argument("queue", required=False, shell_complete=queue_names)
-@click.option("-t", "--tenant", help="this tenant's jobs, in all queues", shell_complete=tenant_names)
+@click.option("-t", "--tenant", metavar="NAME", help="this tenant's jobs, in all queues", shell_complete=tenant_names)
 @click.option("--create", is_flag=True, help="also a queue that has had no job yet")
 @connected()
 def pause(client: Client, queue: str | None, *, tenant: str | None, create: bool) -> None:
@@ -28,7 +28,7 @@ def pause(client: Client, queue: str | None, *, tenant: str | None, create: bool
 
 @click.command()
 @click.argument("queue", required=False, shell_complete=queue_names)
-@click.option("-t", "--tenant", help="this tenant's jobs, in all queues", shell_complete=tenant_names)
+@click.option("-t", "--tenant", metavar="NAME", help="this tenant's jobs, in all queues", shell_complete=tenant_names)
 @connected()
 def resume(client: Client, queue: str | None, *, tenant: str | None) -> None:
     """Give out the jobs of a queue or a tenant again."""

@@ -21,18 +21,24 @@ from app.client import Client
 
 @click.command(short_help="Submit one job, or a file of them.")
 @click.argument("file", required=False, type=click.File("rb"))
-@click.option("-t", "--tenant", help="who submits", shell_complete=tenant_names)
+@click.option("-t", "--tenant", metavar="NAME", help="who submits", shell_complete=tenant_names)
 @click.option("-s", "--suite", "test_suite", help="what to run")
 @click.option("-p", "--priority", type=int, help="0-10, 0 the most urgent  [default: 0]")
-@click.option("-q", "--queue", help="which workers it is for  [default: default]", shell_complete=queue_names)
+@click.option(
+    "-q", "--queue", metavar="NAME", help="which workers it is for  [default: default]", shell_complete=queue_names
+)
 @click.option("--delay", "delay_sec", type=int, metavar="SECONDS", help="not before so long from now")
 @click.option("--at", "run_at", metavar="TIME", help="not before this time, such as 2030-01-31T09:30:00Z")
 @click.option("--payload", metavar="JSON", help="what its worker is given; @FILE reads it from a file, @- from stdin")
 @click.option("--cost", type=int, help="1-1000, how much of the tenant's share it takes  [default: 1]")
 @click.option("--max-attempts", type=int, help="1-100  [default: 3]")
 @click.option("--timeout", "timeout_sec", type=int, metavar="SECONDS", help="how long an attempt may run")
-@click.option("--key", help="one job: its idempotency key; the same key again submits nothing")
-@click.option("--key-prefix", help="a file: what its jobs' idempotency keys begin with, in place of the file's name")
+@click.option("--key", metavar="KEY", help="one job: its idempotency key; the same key again submits nothing")
+@click.option(
+    "--key-prefix",
+    metavar="TEXT",
+    help="a file: what its jobs' idempotency keys begin with, in place of the file's name",
+)
 @click.option("--ids", is_flag=True, help="a file: print the jobs' ids, one a line")
 @click.option("--json", "as_json", is_flag=True, help="print the jobs as JSON objects, one a line")
 @connected(patience_sec=60.0)

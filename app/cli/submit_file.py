@@ -20,6 +20,7 @@ from app.cli.files import STDIN, name_of
 from app.cli.json_lines import print_json
 from app.cli.lines import BadLine, Keys, Line, faults_of, prefix_of_file, read_lines
 from app.cli.printable import printable
+from app.cli.terminal import busy
 from app.client import Client, FairlaneError
 
 _MOST_FAULTS: Final = 20
@@ -68,10 +69,11 @@ class FileSubmission:
     def _check(self) -> int:
         """How many jobs the file has, if it has nothing else."""
         faults, total = [], 0
-        for fault in faults_of(self._file, self._defaults):
-            total += 1
-            if fault is not None:
-                faults.append(fault)
+        with busy(f"checking {self._name}"):
+            for fault in faults_of(self._file, self._defaults):
+                total += 1
+                if fault is not None:
+                    faults.append(fault)
         self._file.seek(0)
         if not faults:
             return total

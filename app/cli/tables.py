@@ -3,7 +3,6 @@ they are plain: every column, nothing cut, two spaces between, so that a pipe ge
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -15,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.cli.printable import printable
+from app.cli.terminal import is_terminal
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class Column(Generic[T]):
 
 def print_table(columns: Sequence[Column[T]], rows: Sequence[T]) -> None:
     """Print a table to standard output."""
-    if sys.stdout.isatty():
+    if is_terminal():
         console = Console(highlight=False)
         console.print(table(columns, rows, console.width))
     else:

@@ -36,6 +36,7 @@ class _OrNone(click.ParamType[Any]):
         return number
 
 
+_LIMIT = "NUMBER|none"
 _NO_LIMIT = object()
 """What was said, where None is what click has for an option that was not given."""
 
@@ -48,10 +49,12 @@ def tenant() -> None:
 @tenant.command(name="set")
 @click.argument("name", shell_complete=tenant_names)
 @click.option("--weight", type=int, help="1-1000, its share beside the others'")
-@click.option("--rate", "rate_per_sec", type=_OrNone(float), help="jobs a second it may submit")
+@click.option("--rate", "rate_per_sec", type=_OrNone(float), metavar=_LIMIT, help="jobs a second it may submit")
 @click.option("--burst", type=int, help="jobs it may submit at once")
-@click.option("--max-running", type=_OrNone(int), help="its jobs in workers' hands at most, over all queues")
-@click.option("--max-queued", type=_OrNone(int), help="its jobs waiting at most")
+@click.option(
+    "--max-running", type=_OrNone(int), metavar=_LIMIT, help="its jobs in workers' hands at most, over all queues"
+)
+@click.option("--max-queued", type=_OrNone(int), metavar=_LIMIT, help="its jobs waiting at most")
 @click.option("--paused/--not-paused", default=None, help="whether none of its jobs is given out")
 @connected()
 def set_one(client: Client, /, name: str, **given: Any) -> None:

@@ -16,8 +16,9 @@ import click
 from rich.console import Console
 from rich.live import Live
 
-from app.cli.connection import key, url_option, usable_url
+from app.cli.connection import key, url_option, usable_url, without_login
 from app.cli.tables import print_table
+from app.cli.terminal import is_terminal
 from app.cli.top_look import Snapshot, look
 from app.cli.top_view import counts_line, sections, view
 from app.client import AsyncClient, FairlaneError
@@ -45,7 +46,7 @@ def top(*, interval_sec: float, url: str) -> None:
     """
     with usable_url():
         client = AsyncClient(url, key=key(), deadline_sec=_PATIENCE_SEC).without_retries()
-    asyncio.run(_watch(client, url, interval_sec) if sys.stdout.isatty() else _print_once(client))
+    asyncio.run(_watch(client, without_login(url), interval_sec) if is_terminal() else _print_once(client))
 
 
 async def _print_once(client: AsyncClient) -> None:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from math import inf
 
 import click
-from rich.console import Console
-from rich.text import Text
 
 from app.cli.connection import connected
 from app.cli.exits import Exit
 from app.cli.json_lines import print_json
 from app.cli.names import JOB_ID
+from app.cli.terminal import busy
 from app.client import Client, Job, State
 
 
@@ -36,7 +33,7 @@ def wait(client: Client, ids: tuple[str, ...], *, timeout: float | None, as_json
     code = Exit.OK
     for job_id in ids:
         left_sec = None if timeout is None else max(0.0, round(ends_at - time.monotonic(), 2))
-        with _waiting_for(job_id):
+        with busy(f"waiting for {job_id}"):
             job = client.wait_for(job_id, left_sec)
         _print_end(job, as_json=as_json)
         if job.state is not State.COMPLETED:
@@ -49,14 +46,3 @@ def _print_end(job: Job, *, as_json: bool) -> None:
         print_json(job)
     else:
         click.echo(f"{job.id} {job.state}")
-
-
-@contextmanager
-def _waiting_for(job_id: str) -> Iterator[None]:
-    """Something that moves meanwhile, if anybody looks."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    with console.status(Text(f"waiting for {job_id}")):
-        yield

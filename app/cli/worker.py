@@ -6,11 +6,12 @@ import logging
 import re
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import click
 
-from app.cli.connection import URL, key, url_option, usable_url
+from app.cli.connection import URL, key, url_option, usable_url, without_login
 from app.cli.names import queue_names
 from app.cli.printable import printable
 from app.client import AsyncClient, Worker
@@ -27,6 +28,8 @@ from app.runner import (
 )
 
 _SHELL: Final = "/bin/sh"
+# A worker that ends releases the jobs of handlers that have not ended 5 seconds after they were told to.
+_MOST_KILL_AFTER_SEC: Final = 4.0
 # A path with a name in it would let a tenant choose which file is removed and read.
 _FIELDS_OF_A_PATH: Final = ("id", "attempt")
 
@@ -37,6 +40,7 @@ _FIELDS_OF_A_PATH: Final = ("id", "attempt")
     "-q",
     "--queue",
     "queues",
+    metavar="NAME",
     multiple=True,
     default=["default"],
     show_default=True,
@@ -44,7 +48,9 @@ _FIELDS_OF_A_PATH: Final = ("id", "attempt")
     shell_complete=queue_names,
 )
 @click.option("-c", "--concurrency", type=click.IntRange(1, 1000), default=1, show_default=True, help="jobs at once")
-@click.option("--name", help="what the service calls this worker  [default: host, process and a bit of chance]")
+@click.option(
+    "--name", metavar="NAME", help="what the service calls this worker  [default: host, process and a bit of chance]"
+)
 @click.option("--junit", metavar="PATH", help="where the command writes JUnit XML; {id} and {attempt} may stand in it")
 @click.option(
     "--no-retry-code",
@@ -61,7 +67,7 @@ _FIELDS_OF_A_PATH: Final = ("id", "attempt")
 @click.option(
     "--kill-after",
     "kill_after_sec",
-    type=click.FloatRange(0, 4),
+    type=click.FloatRange(0, _MOST_KILL_AFTER_SEC),
     default=3.0,
     show_default=True,
     metavar="SECONDS",
@@ -106,7 +112,7 @@ def worker(
     \b
     fairlane worker --queue linux --concurrency 4 -- pytest -q {test_suite}
     fairlane worker --junit 'out/{id}.xml' -- pytest --junit-xml=out/{id}.xml {test_suite}
-    fairlane worker --shell -- 'jq -r .branch | xargs git checkout && make "$FAIRLANE_TEST_SUITE"'
+    fairlane worker --shell -- 'make "$FAIRLANE_TEST_SUITE" 2>&1 | tee last.log'
 
     Each argument stays one argument, whatever a field holds, and no shell is between. Placeholders are {id} {tenant}
     {test_suite} {queue} {priority} {cost} {attempt} {max_attempts}; {{ and }} are braces. A job whose field would begin
@@ -126,7 +132,7 @@ def worker(
         handler = Command(
             arguments=arguments,
             fields=_fields_in_shell(command[0]) if shell else fields_of(arguments),
-            environ=inherited_environ() | {URL: url},
+            environ=inherited_environ() | {URL: without_login(url)},
             guard=guard,
             junit=report,
             no_retry_codes=frozenset(no_retry_codes),
@@ -188,7 +194,8 @@ class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write one; that a command has failed was said already when it ended."""
         if not (record.exc_info and isinstance(record.exc_info[1], CommandFailed)):
-            click.echo(printable(f"[WORKER] {self.format(record)}", keep="\n"), err=True)
+            with suppress(OSError, ValueError):  # a closed pipe under the log must not stop a worker
+                click.echo(printable(f"[WORKER] {self.format(record)}", keep="\n"), err=True)
 
 
 def _log_to_stderr() -> None:

@@ -42,7 +42,7 @@ def guarding(kill_after_sec: float) -> Iterator[Guard]:
     arguments = (sys.executable, "-I", "-S", _PROGRAM, str(kill_after_sec))
     # In a session of its own: whatever is sent to the worker's group, by a terminal or a supervisor, must not end it.
     beside = subprocess.Popen(  # noqa: S603  # our own interpreter and our own file
-        arguments, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0, env={}, cwd="/", start_new_session=True
+        arguments, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0, cwd="/", start_new_session=True
     )
     assert beside.stdin is not None  # noqa: S101  # for the types; it was asked for
     try:

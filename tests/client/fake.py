@@ -58,6 +58,7 @@ class Trouble:
     answer_lost: bool = False
     answer_late_sec: float = 0.0
     refused: bool = False
+    retry_after: int | None = None
 
 
 class FakeService(httpx.AsyncBaseTransport):
@@ -134,7 +135,8 @@ class FakeService(httpx.AsyncBaseTransport):
         if trouble.never_arrives:
             await asyncio.Event().wait()
         if trouble.status is not None:
-            return httpx.Response(trouble.status, json=trouble.body or {"error": "no", "details": []})
+            headers = {} if trouble.retry_after is None else {"retry-after": str(trouble.retry_after)}
+            return httpx.Response(trouble.status, json=trouble.body or {"error": "no", "details": []}, headers=headers)
         status, answer = await self._answer(call, job_id, body)
         await asyncio.sleep(trouble.answer_late_sec)
         if trouble.answer_lost:

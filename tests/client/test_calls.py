@@ -281,10 +281,11 @@ def test_a_wait_has_a_last_look_when_its_time_is_up() -> None:
 
 
 def test_a_wait_of_no_time_looks_once() -> None:
-    assert Hand([in_state(State.COMPLETED)]).carry_out(calls.wait_for(ID, 0)).is_final
-    hand = Hand([in_state(State.QUEUED)])
+    hand = Hand([in_state(State.COMPLETED)])
+    assert hand.carry_out(calls.wait_for(ID, 0)).is_final
+    assert hand.timeouts == [10.0]
     with pytest.raises(DeadlineExceeded):
-        hand.carry_out(calls.wait_for(ID, 0))
+        Hand([in_state(State.QUEUED)]).carry_out(calls.wait_for(ID, 0))
 
 
 def test_a_wait_rides_out_a_restart_and_no_more_than_the_deadline() -> None:

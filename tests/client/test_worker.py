@@ -149,9 +149,9 @@ async def test_a_service_that_is_away_is_waited_for_longer_and_longer() -> None:
 @virtually
 async def test_the_time_that_the_service_names_is_waited_for() -> None:
     service, handling = FakeService("job"), Handling()
-    service.troubles["claim"].append(Trouble(status=503))
+    service.troubles["claim"].append(Trouble(status=503, retry_after=7))
     async with running(service, handling):
-        await moment(0.2)
+        await moment(7.2)
         assert handling.begun == []
         await moment(0.1)
         assert handling.begun == ["job"]
@@ -461,6 +461,19 @@ async def test_a_report_is_sent_until_it_is_answered_and_the_lease_is_kept_meanw
         assert held(service.calls("beat"))
         assert len(service.calls("claim")) > 1  # its place is free again
         assert len(service.calls("finish")) == 24
+
+
+@virtually
+async def test_a_service_that_fails_at_reports_is_asked_less_and_less_often() -> None:
+    service, handling = FakeService("job"), Handling()
+    service.troubles["finish"].extend([Trouble(status=500)] * 6)
+    async with running(service, handling):
+        await moment()
+        handling.end("job")
+        await moment(LEASE)
+    pauses = [later.at - earlier.at for earlier, later in pairwise(service.calls("finish"))]
+    assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
+    assert service.job("job").state == "completed"
 
 
 @virtually

@@ -131,30 +131,48 @@ async def test_a_cancelled_job_is_stopped_by_the_next_heartbeat(service: Served,
     assert attempt.outcome is Outcome.CANCELLED
 
 
-async def test_jobs_survive_a_service_that_is_killed_and_a_worker_that_rides_it_out(database: Database) -> None:
-    at_once: Counter[int] = Counter()
-    most: Counter[int] = Counter()
+async def test_a_service_that_is_killed_loses_no_job_and_makes_none_twice(database: Database) -> None:
+    """Clients submit and a worker works while it happens; neither is told."""
+    is_enough = threading.Event()
+    at_once: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+
+    async def submit_on(client: Either, own: str) -> int:
+        number = 0
+        while not is_enough.is_set():
+            await client.submit("acme", f"{own} {number}")
+            number += 1
+        return number
 
     async def handler(context: Context) -> Any:
-        payload = context.job.payload
-        at_once[payload] += 1
-        most[payload] = max(most[payload], at_once[payload])
+        suite = context.job.test_suite
+        at_once[suite] += 1
+        most[suite] = max(most[suite], at_once[suite])
         try:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.02)
         finally:
-            at_once[payload] -= 1
-        return payload
+            at_once[suite] -= 1
+        return suite
 
-    async with restartable(database.url) as service, AsyncClient(service.url, deadline_sec=None) as client:
-        jobs = [NewJob(tenant="acme", test_suite="suite", payload=number) for number in range(60)]
-        await client.submit_all(jobs)
-        async with working(service.url, handler, concurrency=4, lease_sec=10):
-            await service.served.logged("request_served", lambda event: event["path"] == "/jobs/finish")
-            await service.served.kill()
-            await service.start()
-            ended = await all_ended(client, "acme")
+    kind: Kind = "blocking" if database.kind == "sqlite" else "async"
+    async with (
+        restartable(database.url) as service,
+        connected(kind, service.url, deadline_sec=None) as client,
+        working(service.url, handler, concurrency=8, lease_sec=10),
+    ):
+        submitting = [asyncio.create_task(submit_on(client, f"client {n}")) for n in range(2)]
+        await service.served.logged("request_served", lambda event: event["path"] == "/jobs/finish")
+        await service.served.kill()
+        await service.start()
+        await service.served.logged("request_served", lambda event: event["path"] == "/jobs")
+        is_enough.set()
+        acknowledged = await asyncio.gather(*submitting)
+        jobs = await client.walked(tenant="acme", limit=1000)
+        ended = [await client.wait_for(job.id) for job in jobs]
+    submitted = Counter(f"client {n} {number}" for n, many in enumerate(acknowledged) for number in range(many))
+    assert Counter(job.test_suite for job in ended) == submitted
     assert {job.state for job in ended} == {State.COMPLETED}
-    assert {job.result for job in ended} == set(range(60))
+    assert all(job.result == job.test_suite for job in ended)
     assert set(most.values()) == {1}
 
 
@@ -181,7 +199,7 @@ async def test_a_frozen_service_loses_its_jobs_by_the_workers_own_clock(sqlite_d
         loop = asyncio.get_running_loop()
         frozen_at = loop.time()
         await stopped.wait()
-        assert 1.9 < loop.time() - frozen_at < 3.5
+        assert loop.time() - frozen_at > 1.0
         served.signal(signal.SIGCONT)
         worker.stop()
         worker.stop()
@@ -251,26 +269,3 @@ Worker(client, handle, queues=[{own!r}], concurrency=2, grace_sec=0.7, lease_sec
         assert (await client.get_job(slow.id)).attempt == 0
         [attempt] = await client.list_attempts(slow.id)
         assert attempt.outcome is Outcome.RELEASED
-
-
-async def test_a_submit_is_stored_once_though_the_service_is_killed(database: Database) -> None:
-    is_enough = threading.Event()
-    kind: Kind = "blocking" if database.kind == "sqlite" else "async"
-
-    async def submit_on(client: Either, own: str) -> int:
-        number = 0
-        while not is_enough.is_set():
-            await client.submit("acme", f"{own} {number}")
-            number += 1
-        return number
-
-    async with restartable(database.url) as service, connected(kind, service.url, deadline_sec=None) as client:
-        submitting = [asyncio.create_task(submit_on(client, f"client {n}")) for n in range(4)]
-        await service.served.logged("request_served")
-        await service.served.kill()
-        await service.start()
-        await service.served.logged("request_served")
-        is_enough.set()
-        acknowledged = await asyncio.gather(*submitting)
-        stored = Counter(job.test_suite for job in await client.walked(tenant="acme", limit=1000))
-    assert stored == Counter(f"client {n} {number}" for n, many in enumerate(acknowledged) for number in range(many))

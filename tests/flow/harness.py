@@ -42,12 +42,11 @@ class FakeClock(Clock):
 
     def __init__(self, wall: datetime | None = None) -> None:
         super().__init__()
-        self._wall = wall or datetime.now(UTC)
+        self._shown = wall or datetime.now(UTC)
         self._elapsed_ns = 0
 
-    def now(self) -> datetime:
-        self._floor = max(self._floor + timedelta(microseconds=1), self._wall)
-        return self._floor
+    def _wall(self) -> datetime:
+        return self._shown
 
     def monotonic(self) -> float:
         return self.monotonic_ns() / 1e9
@@ -63,7 +62,7 @@ class FakeClock(Clock):
 
     def jump(self, seconds: float) -> None:
         """Somebody sets the wall clock, forward or back."""
-        self._wall += timedelta(seconds=seconds)
+        self._shown += timedelta(seconds=seconds)
 
     def flow(self, seconds: float) -> None:
         """Time passes, and the wall clock does not notice."""
@@ -71,7 +70,7 @@ class FakeClock(Clock):
 
     def of_next_process(self, *, wall_jumped: float = 0) -> FakeClock:
         """What a process that starts now has: the same wall clock, and no memory of what was given out."""
-        return FakeClock(self._wall + timedelta(seconds=wall_jumped))
+        return FakeClock(self._shown + timedelta(seconds=wall_jumped))
 
 
 class Heard:

@@ -179,6 +179,15 @@ async def test_a_connection_that_is_cut_at_its_commit_leaves_a_doubt(postgres: D
         await assert_memory_equals_sql(core)
 
 
+async def test_a_service_whose_connection_is_cut_ends_in_peace(postgres: Database) -> None:
+    async with service(postgres) as service_:
+        await service_.submit()
+        await end_writers_backend(postgres)
+
+    async with service(postgres) as service_:
+        await assert_memory_equals_sql(service_.core)
+
+
 async def test_a_connection_that_is_cut_while_nobody_uses_it_is_not_noticed(postgres: Database) -> None:
     async with service(postgres) as service_:
         await service_.submit()

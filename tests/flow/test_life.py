@@ -189,10 +189,13 @@ async def test_a_failure_without_retry_is_final(database: Database) -> None:
 async def test_a_failure_before_the_start_goes_straight_back_and_costs_its_charge(database: Database) -> None:
     async with service(database) as running:
         core = running.core
-        await running.submit("other")
-        job = await running.submit(max_attempts=2, priority=0, cost=2)
-        [_, held] = await running.claim(2)
+        await running.submit("other", priority=9)
+        job = await running.submit(max_attempts=2, priority=0, cost=3)
+        held = await running.claim_one()
+        assert held.id == job.id
         used = core.order.lane("default", "acme")
+        assert used is not None
+        assert used.virtual_time > core.order.queue("default").clock  # so there would be something to give back
 
         queued = await running.fail(held, "no room")
 
@@ -204,6 +207,7 @@ async def test_a_failure_before_the_start_goes_straight_back_and_costs_its_charg
         assert queued.queued_at > held.scheduled_at
         assert core.order.lane("default", "acme") == used
         again = await running.claim_one()
+        assert again.id == job.id
         failed = await running.fail(again, "no room at all")
         assert (failed.state, failed.attempt) == (State.FAILED, 2)
         await now_is(running, failed)

@@ -11,6 +11,7 @@ from datetime import timedelta
 import pytest
 
 from app.clock import Clock
+from app.errors import Unavailable
 from app.events import (
     JobPromoted,
     LeaseLapsed,
@@ -264,17 +265,22 @@ async def test_a_queue_that_is_paused_by_plain_sql_is_so_from_the_next_tick_on_a
         await assert_memory_equals_sql(running.core)
 
 
-async def test_settings_come_back_with_a_doubt_and_with_a_start(database: Database) -> None:
+async def test_a_doubt_puts_in_force_what_plain_sql_has_set_meanwhile(database: Database) -> None:
     async with service(database) as running:
         core = running.core
         await tenancy.put_tenant(core, "acme", TenantSettings(weight=3, paused=True))
-        await by_hand(database, "UPDATE tenants SET weight = 4 WHERE name = 'acme'")
-        with failing(core, "after commit"), pytest.raises(Exception, match="cannot be written"):
-            await running.submit()
+        await tenancy.put_tenant(core, "other", TenantSettings(max_queued=1))
+        with failing(core, "after commit"), pytest.raises(Unavailable):
+            await running.submit("third")
+        await by_hand(
+            database,
+            "UPDATE tenants SET weight = 4 WHERE name = 'acme'",
+            "UPDATE tenants SET max_queued = NULL WHERE name = 'other'",
+        )
 
-        await running.submit()
+        await running.submit("third")
 
-        assert core.admission.settings("acme") == TenantSettings(weight=4, paused=True)
+        assert core.admission.configured() == {"acme": TenantSettings(weight=4, paused=True)}
         await assert_memory_equals_sql(core)
 
 
@@ -484,7 +490,7 @@ async def test_who_does_not_tick_for_ten_periods_is_not_alive(database: Database
 async def test_a_loop_whose_database_is_away_is_alive_and_not_ready(database: Database) -> None:
     async with service(database, clock=Clock(), ticking=True, tick_ms=20) as running:
         core = running.core
-        with failing(core, "after commit", times=1), pytest.raises(Exception, match="cannot be written"):
+        with failing(core, "after commit", times=1), pytest.raises(Unavailable):
             await running.submit()
         with failing(core, "begin", times=3):
             failed = await running.heard.wait_for(LoopFailed, 3)
