@@ -158,7 +158,7 @@ async def test_a_service_that_is_killed_loses_no_job_and_makes_none_twice(databa
     async with (
         restartable(database.url) as service,
         connected(kind, service.url, deadline_sec=None) as client,
-        working(service.url, handler, concurrency=8, lease_sec=10),
+        working(service.url, handler, concurrency=8, lease_sec=6),
     ):
         submitting = [asyncio.create_task(submit_on(client, f"client {n}")) for n in range(2)]
         await service.served.logged("request_served", lambda event: event["path"] == "/jobs/finish")
