@@ -40,7 +40,7 @@ def _blocking(build: Callable[P, Operation[T]]) -> Callable[Concatenate[Client, 
     def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self.carry_out(build(*args, **kwargs))
 
-    return _described(method, build)
+    return _described(method, "Client", build)
 
 
 def _awaiting(build: Callable[P, Operation[T]]) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
@@ -49,7 +49,7 @@ def _awaiting(build: Callable[P, Operation[T]]) -> Callable[Concatenate[AsyncCli
     async def method(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.carry_out(build(*args, **kwargs))
 
-    return _described(method, build)
+    return _described(method, "AsyncClient", build)
 
 
 def _walking(build: Callable[P, Call[JobPage]]) -> Callable[Concatenate[Client, P], Iterator[Job]]:
@@ -62,7 +62,7 @@ def _walking(build: Callable[P, Call[JobPage]]) -> Callable[Concatenate[Client, 
             yield from page.jobs
             call = calls.following(call, page)
 
-    return _described(method, build, name="iter_jobs", doc=calls.WALK)
+    return _described(method, "Client", build, name="iter_jobs", doc=calls.WALK)
 
 
 def _walking_async(build: Callable[P, Call[JobPage]]) -> Callable[Concatenate[AsyncClient, P], AsyncIterator[Job]]:
@@ -76,17 +76,17 @@ def _walking_async(build: Callable[P, Call[JobPage]]) -> Callable[Concatenate[As
                 yield job
             call = calls.following(call, page)
 
-    return _described(method, build, name="iter_jobs", doc=calls.WALK)
+    return _described(method, "AsyncClient", build, name="iter_jobs", doc=calls.WALK)
 
 
-def _described(method: M, build: Callable[..., Any], name: str | None = None, doc: str | None = None) -> M:
+def _described(method: M, owner: str, build: Callable[..., Any], name: str | None = None, doc: str | None = None) -> M:
     """The method as `help` is to show it: as `build`, with `self`, and without the type of what `build` makes."""
     shown = signature(build)
     this = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
     parameters = [this, *shown.parameters.values()]
     method.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # where `inspect` looks first
     method.__name__ = name or build.__name__
-    method.__qualname__ = f"Client.{method.__name__}"
+    method.__qualname__ = f"{owner}.{method.__name__}"
     method.__doc__ = doc or build.__doc__
     return method
 

@@ -91,6 +91,7 @@ class Operation(Protocol[T_co]):
 
     def flow(self, terms: Terms) -> Flow[T_co]:
         """What is to be done, step by step."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,8 @@ class Call(Generic[T]):
     def flow(self, terms: Terms) -> Flow[T]:
         """Try until there is an answer, or until the deadline leaves no time for another try.
 
-        Raises what `answer_of` raises, and `DeadlineExceeded` if the time was up in the midst of a try.
+        Raises what `refusal` makes of an answer, `UnexpectedAnswer` for one that cannot be read, and
+        `DeadlineExceeded` if the time was up in the midst of a try.
         """
         ends_at = terms.ends_at(self.wait_sec)
         was_in_doubt, tries = False, 0

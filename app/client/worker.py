@@ -154,6 +154,7 @@ class Worker:
     def _ask_to_stop(self) -> None:
         self._is_hurried = self._is_stopping
         self._is_stopping = True
+        log.info("worker %s is told to end, with %d jobs in hand", self.name, len(self._works))
         self._bell.ring()
 
     # --- claims

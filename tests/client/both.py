@@ -33,6 +33,10 @@ class Either:
         """As the client's own."""
         return Either(self.client.within(deadline_sec))
 
+    def without_retries(self) -> Either:
+        """As the client's own."""
+        return Either(self.client.without_retries())
+
     async def walked(self, **which: Any) -> list[Job]:
         """All that `iter_jobs` gives."""
         if isinstance(self.client, AsyncClient):

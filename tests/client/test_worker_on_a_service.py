@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 import threading
-from asyncio.subprocess import PIPE
+from asyncio.subprocess import PIPE, Process
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -237,35 +237,47 @@ async def test_a_worker_process_finishes_what_it_can_and_releases_the_rest(
     service: Served, own: str, number: signal.Signals
 ) -> None:
     script = f"""
-import time
+import logging, sys, time
 import app.client.worker
 from app.client import AsyncClient, Worker
 
+logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 app.client.worker._UNWIND_SEC = 0.2
 
 def handle(context):
     print("begun", context.job.payload, flush=True)
     if context.job.payload == "quick":
-        context.wait_stopped(0.3)
-        return "done"
+        return sys.stdin.readline().strip()
     time.sleep(3600)
 
 client = AsyncClient({service.url!r})
-Worker(client, handle, queues=[{own!r}], concurrency=2, grace_sec=0.7, lease_sec=3600).run_forever()
+Worker(client, handle, queues=[{own!r}], concurrency=2, grace_sec=2, lease_sec=3600).run_forever()
 """
     async with AsyncClient(service.url) as client:
         quick = await client.submit(own, "suite", queue=own, payload="quick")
         slow = await client.submit(own, "suite", queue=own, payload="slow")
         never = await client.submit(own, "suite", queue=own, payload="never")
-        process = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=PIPE)
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdin=PIPE, stdout=PIPE)
         async with asyncio.timeout(PATIENCE_SEC):
-            assert process.stdout is not None
-            for _ in range(2):
-                assert (await process.stdout.readline()).startswith(b"begun")
+            assert process.stdin is not None
+            await _printed(process, b"begun quick", b"begun slow")
             process.send_signal(number)
+            await _printed(process, b"is told to end, with 2 jobs in hand")
+            process.stdin.write(b"done\n")
             assert await process.wait() == 0
+        assert (await client.get_job(quick.id)).result == "done"
         states = [(await client.get_job(job.id)).state for job in (quick, slow, never)]
         assert states == [State.COMPLETED, State.QUEUED, State.QUEUED]
         assert (await client.get_job(slow.id)).attempt == 0
         [attempt] = await client.list_attempts(slow.id)
         assert attempt.outcome is Outcome.RELEASED
+
+
+async def _printed(process: Process, *words: bytes) -> None:
+    """Wait until each of these has been printed."""
+    assert process.stdout is not None
+    awaited = set(words)
+    while awaited:
+        line = await process.stdout.readline()
+        assert line, "the worker ended before"
+        awaited = {each for each in awaited if each not in line}
