@@ -4,7 +4,7 @@ so that what comes out next is what would have come out had nothing happened."""
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from app.clock import to_micros
@@ -111,16 +111,21 @@ def _fill_counts(core: Core, written: _Written) -> None:
 
 
 def _fill_leases(core: Core, leased: list[Job]) -> None:
-    """Only here a lease's end is judged by the wall clock, which may have jumped meanwhile: each lasts a
-    heartbeat at least, so that no worker loses one because the service was away."""
+    """A lease that memory knows, from before a doubtful commit, keeps its ends by the monotonic clock. Of any other
+    the end is judged by the wall clock, which may have jumped. Each lasts a heartbeat at least, so that no worker
+    loses one because the service was away."""
+    known, core.leases = core.leases, Leases()
     now, mono = core.clock.now(), core.clock.monotonic_ns()
-    core.leases = Leases()
     for job in leased:
-        grace = seconds((job.lease_sec or 0) / BEATS_IN_A_LEASE)
-        left = seconds((job.lease_expires_at - now).total_seconds()) if job.lease_expires_at else 0
-        timeout_at = None
-        if job.timeout_sec is not None and job.started_at is not None:
-            time_left = job.timeout_sec - (now - job.started_at).total_seconds()
-            timeout_at = mono + max(grace, seconds(time_left))
-        expires_at = mono + max(grace, min(left, seconds(LONGEST_LEASE_SEC)))
-        core.leases.put(Lease(job.id, job.token or "", job.seq, expires_at, timeout_at))
+        soonest = mono + seconds((job.lease_sec or 0) / BEATS_IN_A_LEASE)
+        lease = known.get(job.id)
+        if lease is None or lease.token != job.token:
+            left = (job.lease_expires_at - now).total_seconds() if job.lease_expires_at else 0
+            expires_at = mono + seconds(min(left, LONGEST_LEASE_SEC))
+            lease = Lease(job.id, job.token or "", job.seq, expires_at)
+        timeout_at = lease.timeout_at
+        if timeout_at is None and job.timeout_sec is not None and job.started_at is not None:
+            timeout_at = mono + seconds(job.timeout_sec - (now - job.started_at).total_seconds())
+        expires_at = max(soonest, lease.expires_at)
+        timeout_at = None if timeout_at is None else max(soonest, timeout_at)
+        core.leases.put(replace(lease, expires_at=expires_at, timeout_at=timeout_at))

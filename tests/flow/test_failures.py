@@ -23,6 +23,7 @@ from app.store import engine
 from app.store.transaction import Transaction
 from tests.databases import Database, Sqlite
 from tests.flow.harness import (
+    HOUR,
     Moment,
     answers_of,
     failing,
@@ -239,7 +240,8 @@ async def fill_up(core: Core, *, pages_left: int) -> None:
 @pytest.mark.parametrize("what", ["jobs", "tenants"])
 async def test_a_full_disk_loses_nothing_that_was_acknowledged(
     sqlite: Sqlite,
-    is_spoiled: bool,  # noqa: FBT001
+    *,
+    is_spoiled: bool,
     what: str,
 ) -> None:
     """SQLite ends the whole transaction by itself when some statements find the disk full, and not with others."""
@@ -265,3 +267,20 @@ async def test_a_full_disk_loses_nothing_that_was_acknowledged(
         assert len(await service_.claim(2)) == 2
         await service_.submit(name="last")
         await assert_memory_equals_sql(core)
+
+
+@pytest.mark.parametrize("jump", [-2 * HOUR, 2 * HOUR])
+async def test_a_clock_that_jumped_ends_no_lease_after_a_doubtful_commit(database: Database, jump: float) -> None:
+    async with service(database) as running:
+        core = running.core
+        jobs = [await running.submit(name=f"job {n}", timeout_sec=[None, 7200][n]) for n in range(2)]
+        await running.claim(2, start=True)
+        before = [core.leases.get(job.id) for job in jobs]
+        running.clock.jump(jump)
+
+        with failing(core, "after commit"), pytest.raises(Unavailable):
+            await running.submit()
+        await running.tick()
+
+        assert not core.writer.is_in_doubt
+        assert [core.leases.get(job.id) for job in jobs] == before
