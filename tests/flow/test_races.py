@@ -39,6 +39,7 @@ async def test_workers_that_claim_at_once_share_the_jobs_out_and_pass_no_cap(dat
         claims: Counter[str] = Counter()
         held: Counter[str] = Counter()
         highest: Counter[str] = Counter()
+        full = asyncio.Event()  # every cap is reached; until then nobody gives a job back
 
         async def work(number: int) -> None:
             queues = ("default", "other") if number % 2 else ("other", "default")
@@ -47,6 +48,9 @@ async def test_workers_that_claim_at_once_share_the_jobs_out_and_pass_no_cap(dat
                 claims.update(job.id for job in got)
                 held.update(job.tenant for job in got)
                 highest.update({tenant: n - highest[tenant] for tenant, n in held.items() if n > highest[tenant]})
+                if all(held[tenant] >= cap for tenant, cap in CAPS.items() if cap is not None):
+                    full.set()
+                await full.wait()
                 for job in got:
                     held[job.tenant] -= 1
                     await running.complete(job)

@@ -20,6 +20,7 @@ from app.events import (
     SchedulerStopped,
     SettingsReread,
 )
+from app.flow import core as core_module
 from app.flow import lease, tenancy, tick
 from app.flow.look import get_job, stats
 from app.flow.submit import JobRequest
@@ -411,6 +412,23 @@ async def test_buckets_that_are_full_again_are_forgotten(database: Database) -> 
         assert set(admission._buckets) == {"twice"}
         await running.tick(after=11)
         assert admission._buckets == {}
+
+
+async def test_names_that_need_no_row_any_more_do_not_pile_up(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core_module, "KNOWN_NAMES", 3)
+    async with service(database) as running:
+        core = running.core
+        for n in range(4):
+            await running.submit(f"tenant {n}", queue=f"queue {n // 2}")
+        assert (len(core.known_tenants), len(core.known_queues)) == (4, 2)
+
+        await running.tick(after=11)
+
+        assert (len(core.known_tenants), len(core.known_queues)) == (0, 2)
+        await running.submit("tenant 1")
+        await assert_memory_equals_sql(core)
 
 
 # --- The loop ----------------------------------------------------------------------------------------------

@@ -12,10 +12,11 @@ from app.errors import Unavailable
 from app.flow import dispatch, tenancy
 from app.flow.core import Phase
 from app.flow.dispatch import ClaimRequest
-from app.flow.look import get_job
+from app.flow.look import get_job, list_attempts
 from app.flow.submit import JobRequest
 from app.flow.tenancy import TenantSettings
-from app.scheduling.job import Job, State
+from app.scheduling.job import Job, Outcome, State
+from app.store.transaction import Transaction
 from tests.databases import Database
 from tests.flow.harness import (
     PATIENCE_SEC,
@@ -151,6 +152,29 @@ async def test_who_hangs_up_while_it_waits_is_given_nothing(database: Database) 
 
         assert [leased.id for leased in await served(second)] == [job.id]
         assert await database.value("SELECT count(*) FROM job_attempts") == 0
+
+
+async def test_who_hangs_up_in_the_moment_it_is_served_leaves_its_jobs_to_others(database: Database) -> None:
+    async with service(database) as running:
+        core = running.core
+        leaving = waiting_claim(running)
+        await line_of(running, 1)
+
+        def leave() -> None:
+            leaving.cancel()
+
+        async def hang_up_with_the_commit(tx: Transaction) -> None:
+            tx.after_commit(leave)
+
+        _, job = await in_one_group(core, core.write(hang_up_with_the_commit), running.submit())
+        await answers_of([leaving])
+        await core.spawned_work()
+
+        assert leaving.cancelled()
+        found = await get_job(core, job.id)
+        assert (found.state, found.attempt) == (State.QUEUED, 0)
+        assert [attempt.outcome for attempt in await list_attempts(core, job.id)] == [Outcome.RELEASED]
+        await assert_memory_equals_sql(core)
 
 
 async def test_who_has_waited_long_enough_comes_back_empty(database: Database) -> None:
