@@ -20,7 +20,8 @@ from app.errors import AnotherDispatcher, BadSettings
 from app.events import DispatchTakenOver, Emit, SchemaMigrated, ServerDraining, ServerListening, ServerStopped
 from app.flow.core import Core, Phase
 from app.flow.dispatch import end_waiting, serve_soon, serve_waiting
-from app.flow.memory import OrderAndCounts
+from app.flow.housekeeping import Housekeeper, Round
+from app.flow.memory import OrderAndMoves
 from app.flow.recover import recover
 from app.flow.tick import Ticker
 from app.settings import Settings
@@ -31,6 +32,9 @@ from app.store.engine import Engines, open_engines, parse_url
 from app.store.writer import Writer
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
+
+_ROUNDS: Final[tuple[Round, ...]] = ()
+"""The slow regular work of a service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +77,9 @@ async def running(settings: Settings, emit: Emit, address: str, clock: Clock | N
         dispatcher = Dispatcher(clock, emit, address)
         await dispatcher.take(engines.writer, locked=is_locked)
         core = Core(settings, engines, dispatcher, clock, emit)
-        memory = OrderAndCounts(
+        memory = OrderAndMoves(
             core.order,
-            core.counts,
+            core.moves,
             reload=lambda: recover(core),
             follow_up=lambda tx: serve_waiting(core, tx),
             committed=lambda: serve_soon(core),
@@ -85,12 +89,15 @@ async def running(settings: Settings, emit: Emit, address: str, clock: Clock | N
         core.writer.start()
         ticker = Ticker(core)
         ticker.start()
+        housekeeper = Housekeeper(core, _ROUNDS)
+        housekeeper.start()
         core.phase = Phase.SERVING
         try:
             yield Service(core, ticker)
         finally:
             core.phase = Phase.DRAINING
             end_waiting(core)
+            await housekeeper.stop()
             await ticker.stop()
             await core.spawned_work()
             await core.writer.close()

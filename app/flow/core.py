@@ -16,8 +16,9 @@ from typing import Any, Final, TypeVar
 from app.clock import Clock
 from app.events import Emit, LoopFailed
 from app.flow.admission import Admission
-from app.flow.counts import Counts, Moved
+from app.flow.counts import Counts
 from app.flow.keys import KeysInFlight
+from app.flow.moves import Moved, Moves
 from app.flow.waiting import WaitingClaims
 from app.scheduling.job import Job, State
 from app.scheduling.leases import Lease, Leases
@@ -68,7 +69,9 @@ class Core:
         self.clock = clock
         self.emit = emit
         self.order = Scheduler(Policy(settings.policy), step_units(settings.priority_step))
+        self.moves = Moves(emit)
         self.counts = Counts()
+        self.moves.listen(self.counts.follow)
         self.leases = Leases()
         self.admission = Admission(clock, settings.default_rate_per_sec, settings.default_burst)
         self.keys = KeysInFlight()
@@ -109,8 +112,8 @@ class Core:
             self.emit(LoopFailed(task.get_name(), "".join(traceback.format_exception(error)), 0))
 
     def note_move(self, job: Job, old: State | None) -> None:
-        """`job`, as it is now, came from `old`: counted once the transaction at hand is durable."""
-        self.counts.note(Moved(job.queue, job.tenant, old, job.state))
+        """`job`, as it is now, came from `old`: told once the transaction at hand is durable."""
+        self.moves.note(Moved(job.queue, job.tenant, old, job.state, job))
 
     def lease_begun(self, job: Job) -> None:
         """`job` was claimed, and perhaps started with it."""

@@ -1,32 +1,22 @@
-"""How many jobs there are, in memory, so that nobody counts rows to answer. Moves are noted inside a
-transaction and take effect with its commit."""
+"""How many jobs there are, in memory, so that nobody counts rows to answer. It follows the moves, commit by commit."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
+from app.flow.moves import Moved
 from app.scheduling.job import State
 
 _Key = TypeVar("_Key")
 _WAITING = (State.PENDING, State.QUEUED)
 
 
-class Moved(NamedTuple):
-    """One job of `tenant` in `queue` went from `old` (None: it is new) to `new` (None: its row is gone)."""
-
-    queue: str
-    tenant: str
-    old: State | None
-    new: State | None
-
-
 class Counts:
     """Jobs by queue and state, and the unfinished ones by tenant."""
 
     def __init__(self) -> None:
-        self._noted: list[Moved] = []
         self.load((), ())
 
     def load(
@@ -42,30 +32,16 @@ class Counts:
             self._by_tenant[tenant][state] += n
             if state is State.QUEUED:
                 self._queued[queue][tenant] += n
-        self._noted.clear()
 
-    def note(self, moved: Moved) -> None:
-        """A job moves, if the transaction at hand is committed."""
-        self._noted.append(moved)
-
-    def mark(self) -> int:
-        """How much is noted."""
-        return len(self._noted)
-
-    def forget_from(self, mark: int) -> None:
-        """What was noted since `mark` did not happen."""
-        del self._noted[mark:]
-
-    def commit(self) -> None:
-        """What was noted has happened."""
-        for moved in self._noted:
+    def follow(self, moves: Sequence[Moved]) -> None:
+        """These have happened."""
+        for moved in moves:
             self._apply(moved)
-        self._noted.clear()
 
-    def waiting(self, tenant: str) -> int:
-        """Pending and queued jobs of a tenant, those of the transaction at hand included."""
+    def waiting(self, tenant: str, noted: Sequence[Moved]) -> int:
+        """Pending and queued jobs of a tenant if the moves `noted` come about."""
         counted = sum(self.of_tenant(tenant)[state] for state in _WAITING)
-        mine = [moved for moved in self._noted if moved.tenant == tenant]
+        mine = [moved for moved in noted if moved.tenant == tenant]
         return counted + sum((moved.new in _WAITING) - (moved.old in _WAITING) for moved in mine)
 
     def of_tenant(self, tenant: str) -> Counter[State]:
@@ -85,7 +61,7 @@ class Counts:
         return sorted(self._by_queue)
 
     def _apply(self, moved: Moved) -> None:
-        queue, tenant, old, new = moved
+        queue, tenant, old, new, _ = moved
         if old is not None:
             _lower(self._by_queue[queue], old)
             _lower(self._by_tenant[tenant], old)

@@ -1,10 +1,10 @@
-"""The order and the counts as the writer sees them: changed inside its transactions, undone with them."""
+"""The order and the moves as the writer sees them: changed inside its transactions, undone with them."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from app.flow.counts import Counts
+from app.flow.moves import Moves
 from app.scheduling.scheduler import Savepoint, Scheduler
 from app.store import queues
 from app.store.transaction import Transaction
@@ -12,13 +12,13 @@ from app.store.transaction import Transaction
 Mark = tuple[Savepoint, int]
 
 
-class OrderAndCounts:
+class OrderAndMoves:
     """Keeps memory in step with the database, transaction by transaction."""
 
     def __init__(
         self,
         order: Scheduler,
-        counts: Counts,
+        moves: Moves,
         *,
         reload: Callable[[], Awaitable[None]],
         follow_up: Callable[[Transaction], Awaitable[None]],
@@ -27,7 +27,7 @@ class OrderAndCounts:
         """`reload` reads everything from the database, `follow_up` joins each transaction at its end, `committed`
         is told of every commit."""
         self._order = order
-        self._counts = counts
+        self._moves = moves
         self._reload = reload
         self._follow_up = follow_up
         self._committed = committed
@@ -38,13 +38,13 @@ class OrderAndCounts:
 
     def mark(self) -> Mark:
         """Where memory stands now."""
-        return self._order.savepoint(), self._counts.mark()
+        return self._order.savepoint(), self._moves.mark()
 
     def rollback_to(self, mark: Mark) -> None:
         """Undo what happened since `mark`."""
         savepoint, noted = mark
         self._order.rollback_to(savepoint)
-        self._counts.forget_from(noted)
+        self._moves.forget_from(noted)
 
     async def follow_up(self, tx: Transaction) -> None:
         """Serve claims that wait for what the group has queued."""
@@ -65,12 +65,12 @@ class OrderAndCounts:
     def commit(self) -> None:
         """Everything since `begin` is durable."""
         self._order.commit()
-        self._counts.commit()
+        self._moves.commit()
 
     def rollback(self) -> None:
         """Nothing since `begin` happened."""
         self._order.rollback()
-        self._counts.forget_from(0)
+        self._moves.forget_from(0)
 
     async def reload(self) -> None:
         """Read everything from the database."""

@@ -163,7 +163,7 @@ def _answers(requests: Sequence[JobRequest], stored: _Stored) -> list[Submitted]
 async def _insert(core: Core, tx: Transaction, requests: Sequence[JobRequest], wanted: Counter[str]) -> list[Job]:
     for tenant, n in wanted.items():
         limit = core.admission.settings(tenant).max_queued
-        if limit is not None and core.counts.waiting(tenant) + n > limit:
+        if limit is not None and core.counts.waiting(tenant, core.moves.noted) + n > limit:
             raise TooManyQueued(tenant, limit)
     _need_rows(core, tx, requests)
     return [_insert_one(core, tx, request) for request in requests]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -14,9 +15,9 @@ from app.errors import Unavailable
 from app.events import JobPromoted, LoopFailed, RowSkipped, SchedulerStarted, SchedulerStopped, SettingsReread
 from app.flow import tenancy
 from app.flow.core import Core
-from app.flow.counts import Moved
 from app.flow.dispatch import serve_soon
 from app.flow.finish import end_if_ended
+from app.flow.moves import Moved
 from app.scheduling.job import Job, State
 from app.store import jobs, queues
 from app.store.dialect import SQLITE
@@ -213,8 +214,8 @@ async def _promote_these(core: Core, due: Sequence[Job], tx: Transaction) -> lis
     moved = await jobs.promote_if_pending(await tx.settled(), queued)
     if moved != len(due):
         raise Redo
-    for job in due:
-        core.counts.note(Moved(job.queue, job.tenant, State.PENDING, State.QUEUED))
+    for job, columns in zip(due, queued, strict=True):
+        core.note_move(replace(job, state=State.QUEUED, **columns), State.PENDING)
     return list(due)
 
 
@@ -237,7 +238,7 @@ async def _recount(core: Core, tx: Transaction) -> None:
     connection = await tx.reading()
     for job_id, dropped in core.to_recount.items():
         job = await jobs.get(connection, job_id)
-        core.counts.note(Moved(dropped.queue, dropped.tenant, State.QUEUED, job.state if job else None))
+        core.moves.note(Moved(dropped.queue, dropped.tenant, State.QUEUED, job.state if job else None, job))
     tx.after_commit(core.to_recount.clear)
 
 

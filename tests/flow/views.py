@@ -49,7 +49,7 @@ async def assert_memory_equals_sql(core: Core, *, knows_pending: bool = True) ->
     if not knows_pending:
         written, held = _without_pending(written), _without_pending(held)
     assert held == written
-    assert core.counts.mark() == 0
+    assert core.moves.mark() == 0
     stats = look.stats(core)
     states = Counter[State]()
     for (_, state), n in written.by_queue.items():
