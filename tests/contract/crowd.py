@@ -83,17 +83,18 @@ class Crowd:
         return cls(mortal, policy, stack)
 
     async def go(self) -> None:
-        """Leave, and see that a twin which never died would have picked the same."""
-        try:
-            await self._hang_up(self.lines)
-            await self.look()
-            history = await read_history(self.running.core.engines)
-            history = replace(history, jobs=[replace(job, priority=self.asked[job.id]) for job in history.jobs])
-            self._bind(history.jobs)
-            units = step_units(self.running.core.settings.priority_step)
-            assert relive(history, self.policy, units, self.steps).wrong == []
-        finally:
-            await self.stack.aclose()
+        await self._hang_up(self.lines)
+        await self.stack.aclose()
+
+    async def compare_with_a_twin(self) -> None:
+        """One that never died would have picked the same."""
+        await self._hang_up(self.lines)
+        await self.look()
+        history = await read_history(self.running.core.engines)
+        history = replace(history, jobs=[replace(job, priority=self.asked[job.id]) for job in history.jobs])
+        self._bind(history.jobs)
+        units = step_units(self.running.core.settings.priority_step)
+        assert relive(history, self.policy, units, self.steps).wrong == []
 
     @property
     def running(self) -> Running:
@@ -102,6 +103,7 @@ class Crowd:
     # -- what is asked
 
     async def submit(self, requests: Sequence[JobRequest]) -> None:
+        """A batch, which is refused if it is more than may wait."""
         wanted = Counter(request.tenant for request in requests)
         if any(self._is_full_for(tenant, n) for tenant, n in wanted.items()):
             with pytest.raises(TooManyQueued):
@@ -111,16 +113,19 @@ class Crowd:
         self.asked |= {each.job.id: each.job.priority for each in submitted}
 
     async def claim(self, request: ClaimRequest) -> None:
+        """Whoever waits gets its answer whenever it comes."""
         claiming = asyncio.create_task(dispatch.claim(self.running.core, request))
         if request.wait_sec:
             self.lines.append(claiming)
+            await asyncio.sleep(0)  # now it is in line, or with the writer
         else:
             self._take(await claiming)
 
     async def hang_up(self) -> None:
         await self._hang_up(self.lines[:1])
 
-    async def cancel(self, job: Job) -> None:
+    async def cancel(self, number: int) -> None:
+        job = self._job(number)
         is_over = job.state in ("completed", "failed")
         expected = Answer("conflict", job.state) if is_over else Answer("job", State.CANCELLED)
         assert await answer_of(cancel(self.running.core, job.id)) == expected
@@ -134,7 +139,8 @@ class Crowd:
         ]
         assert await cancel_many(self.running.core, wanted) == len(matching)
 
-    async def prioritize(self, job: Job, priority: int) -> None:
+    async def prioritize(self, number: int, priority: int) -> None:
+        job = self._job(number)
         before = self.running.clock.now()
         expected = Answer("job" if job.state in WAITING else "conflict", job.state)
         assert await answer_of(reprioritize(self.running.core, job.id, priority)) == expected
@@ -145,8 +151,8 @@ class Crowd:
             if job.effective_priority is not None:
                 assert changed.effective_priority == max(0, job.effective_priority + priority - job.priority)
 
-    async def retry(self, job: Job) -> None:
-        core = self.running.core
+    async def retry(self, number: int) -> None:
+        core, job = self.running.core, self._job(number)
         if job.state not in ("failed", "cancelled"):
             assert await answer_of(retry(core, job.id)) == Answer("conflict", job.state)
             return
@@ -162,8 +168,12 @@ class Crowd:
 
     # -- what workers say
 
-    async def report(self, token: str, call: Call) -> None:
+    async def report(self, number: int, call: Call) -> None:
         """Under any token there ever was: what is too late changes nothing, whatever is said."""
+        for token in self._tokens([number]):
+            await self._report(token, call)
+
+    async def _report(self, token: str, call: Call) -> None:
         job_id, before = self.given[token], self.seen
         answer = await answer_of(report(self.running.core, job_id, token, call))
         assert answer.kind == self._kind_of_answer(token, call)
@@ -179,8 +189,10 @@ class Crowd:
             return "conflict" if is_early else "nothing" if call == "heartbeat" else "job"
         return "job" if self.seen.is_answered_again(token) and call not in ("start", "heartbeat") else "lost"
 
-    async def report_many(self, reports: Sequence[Report]) -> None:
+    async def report_many(self, numbers: Sequence[int], errors: Sequence[str | None]) -> None:
         before, done = self.seen, set[str]()
+        tokens = self._tokens(numbers)
+        reports = [Report(id=self.given[t], token=t, error=e) for t, e in zip(tokens, errors, strict=False)]
         judged = await finish_many(self.running.core, reports)
         assert [each.id for each in judged] == [said.id for said in reports]
         for each, said in zip(judged, reports, strict=True):
@@ -191,7 +203,8 @@ class Crowd:
             if each.ok:
                 done.add(said.token)
 
-    async def beat_many(self, tokens: Sequence[str]) -> None:
+    async def beat_many(self, numbers: Sequence[int]) -> None:
+        tokens = self._tokens(numbers)
         judged = await heartbeat_many(self.running.core, [(self.given[token], token) for token in tokens])
         assert [each.ok for each in judged] == [self.seen.is_held(self.given[token], token) for token in tokens]
 
@@ -207,7 +220,7 @@ class Crowd:
             self.most.pop(name, None)
         self.steps.append((before, _set(name, settings)))
 
-    async def set_queue(self, name: str, *, paused: bool) -> None:
+    async def set_queue(self, name: str, paused: bool) -> None:  # noqa: FBT001
         await tenancy.put_queue(self.running.core, name, paused=paused)
         (self.paused_queues.add if paused else self.paused_queues.discard)(name)
 
@@ -226,8 +239,7 @@ class Crowd:
 
     async def look(self) -> None:
         """See what the last step has done."""
-        await self.running.core.write(_nothing)
-        await self.running.core.spawned_work()
+        await self._all_is_answered()
         for claiming in [claiming for claiming in self.lines if claiming.done()]:
             self.lines.remove(claiming)
             self._take(claiming.result())
@@ -237,6 +249,14 @@ class Crowd:
         self._assert_caps_hold(now)
         await assert_memory_equals_sql(self.running.core)
         self.seen = now
+
+    async def _all_is_answered(self) -> None:
+        core = self.running.core
+        await core.write(_nothing)
+        await core.spawned_work()
+        lines = core.waiting._by_queue.values()
+        while any(waiting.answer.done() for line in lines for waiting in line.values()):  # noqa: ASYNC110
+            await asyncio.sleep(0)
 
     def _assert_final_rows_stay(self, now: Seen) -> None:
         assert now.jobs.keys() >= self.seen.jobs.keys()
@@ -268,6 +288,15 @@ class Crowd:
             found = [Job(*row) for row in await connection.execute(select(jobs).order_by(jobs.c.seq))]
             ended = [Attempt(*row) for row in await connection.execute(select(job_attempts))]
         return Seen({job.id: job for job in found}, {attempt.token: attempt for attempt in ended})
+
+    def _job(self, number: int) -> Job:
+        """One of those there are, the newest first."""
+        return list(self.seen.jobs.values())[-1 - number % len(self.seen.jobs)]
+
+    def _tokens(self, numbers: Sequence[int]) -> list[str]:
+        """Some of those there ever were, the newest first; none if there are none."""
+        tokens = list(self.given)
+        return [tokens[-1 - number % len(tokens)] for number in numbers if tokens]
 
     def _is_full_for(self, tenant: str, new: int) -> bool:
         limit = self.tenants.get(tenant, TenantSettings()).max_queued

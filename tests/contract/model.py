@@ -129,8 +129,17 @@ def prioritize(job: Job, priority: int) -> tuple[Job, Answer]:
 
 def wait(job: Job, seconds: float) -> Job:
     """Time passes, and then the service looks."""
+    return look(passed(job, seconds))
+
+
+def passed(job: Job, seconds: float) -> Job:
+    """Time has passed, and nobody has looked yet."""
     lefts = {name: getattr(job, name) for name in ("lease_left", "time_left", "due_left")}
-    job = replace(job, **{name: left - seconds for name, left in lefts.items() if left is not None})
+    return replace(job, **{name: left - seconds for name, left in lefts.items() if left is not None})
+
+
+def look(job: Job) -> Job:
+    """What is due, or over, is found out."""
     if job.due_left is not None and job.due_left <= 0:
         return replace(job, state="queued", due_left=None)
     ends = [left for left in (job.time_left, job.lease_left) if left is not None]

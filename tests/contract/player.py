@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine, Sequence
 from copy import copy
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -18,7 +18,7 @@ from tests.contract.model import CALLS, Answer, Call
 from tests.flow.harness import Running, in_one_group
 
 Time = Literal["a moment", "a while", "a lease"]
-Event = Call | Time | Literal["claim", "claim and start", "cancel", "prioritize", "restart"]
+Event = Call | Time | Literal["claim", "claim and start", "cancel", "prioritize", "restart", "look"]
 
 SECONDS: Final[dict[Time, float]] = {"a moment": 1.5, "a while": 11.0, "a lease": 31.0}
 """None of these, nor a sum of a few, ends a lease of 30 s or a backoff of 2 or 4 s to the second."""
@@ -58,6 +58,15 @@ class Player:
         self.model, expected = self._modelled(event)
         assert await self._played(event) == expected, event
 
+    async def play_at_once(self, calls: Sequence[Event]) -> None:
+        """Several calls in one transaction, each of which must be answered as if it had come alone."""
+        playing, expected = [], []
+        for call in calls:
+            self.model, answer = self._modelled(call)
+            expected.append(answer)
+            playing.append(self._played(call))
+        assert await in_one_group(self.running.core, *playing) == expected, calls
+
     def _modelled(self, event: Event) -> tuple[model.Job, Answer | None]:
         match event:
             case "claim" | "claim and start":
@@ -68,27 +77,34 @@ class Player:
                 return model.prioritize(self.model, self._other_priority)
             case "restart":
                 return model.restart(self.model), None
+            case "look":
+                return model.look(self.model), None
             case "a moment" | "a while" | "a lease":
                 return model.wait(self.model, SECONDS[event]), None
             case _:
                 return model.report(self.model, event, len(self.tokens) - 1)
 
-    async def _played(self, event: Event) -> Answer | None:
+    def _played(self, event: Event) -> Coroutine[Any, Any, Answer | None]:
         core = self.running.core
         match event:
             case "claim" | "claim and start":
-                return await self._claim(start=event == "claim and start")
+                return self._claim(start=event == "claim and start")
             case "cancel":
-                return await answer_of(cancel.cancel(core, self.id))
+                return answer_of(cancel.cancel(core, self.id))
             case "prioritize":
-                return await answer_of(reprioritize.reprioritize(core, self.id, self.model.priority))
+                return answer_of(reprioritize.reprioritize(core, self.id, self.model.priority))
             case "restart":
-                return None
+                return _nothing()
+            case "look":
+                held = core.leases.get(self.id)
+                return finish.end_if_ended(core, held) if held else _nothing()
             case "a moment" | "a while" | "a lease":
-                await self.running.tick(after=SECONDS[event])
-                return None
+                return self._pass_time(SECONDS[event])
             case _:
-                return await answer_of(report(core, self.id, self.tokens[-1], event))
+                return answer_of(report(core, self.id, self.tokens[-1], event))
+
+    async def _pass_time(self, seconds: float) -> None:
+        await self.running.tick(after=seconds)
 
     @property
     def _other_priority(self) -> int:
@@ -194,3 +210,7 @@ async def answer_of(call: Awaitable[Any]) -> Answer:
     except Conflict as error:
         return Answer("conflict", error.state)
     return Answer("nothing") if isinstance(said, datetime) else Answer("job", said.state)
+
+
+async def _nothing() -> None:
+    pass

@@ -7,9 +7,10 @@ import copy
 import random
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any, Final, cast
 
 import pytest
@@ -21,6 +22,7 @@ from app.scheduling.job import Attempt, Job
 from app.scheduling.leases import Lease
 from app.store import attempts, jobs
 from tests.contract import model
+from tests.contract.model import CALLS
 from tests.contract.player import NEVER_GIVEN, Event, Player
 from tests.databases import Database, Sqlite
 from tests.flow.harness import Mortal, Running, mortal, service
@@ -193,6 +195,54 @@ async def test_every_sequence_of_events_goes_as_the_model_says(
             await walk.from_here(Player(running, job, model.Job(MAX_ATTEMPTS, timeout_sec)))
     assert walk.walked.events > 1000
     assert walk.walked.ends.keys() == set(model.FINAL)
+
+
+# --- At once -----------------------------------------------------------------------------------------------
+
+AT_ONCE: Final[tuple[Event, ...]] = (*CALLS, "cancel", "prioritize")
+BEGINNINGS: Final[dict[str, tuple[Event, ...]]] = {
+    "queued": (),
+    "released": ("claim", "release"),
+    "scheduled": ("claim",),
+    "running": ("claim and start",),
+    "pending": ("claim and start", "fail"),
+}
+
+
+@pytest.mark.usefixtures("no_jitter")
+@pytest.mark.parametrize("beginning", BEGINNINGS.values(), ids=BEGINNINGS)
+async def test_two_calls_of_one_transaction_are_answered_as_if_each_had_come_alone(
+    database: Database, beginning: tuple[Event, ...]
+) -> None:
+    async with service(database) as running:
+        calls = AT_ONCE if beginning else ("cancel", "prioritize")  # nobody has a token yet
+        for pair in product(calls, repeat=2):
+            await _play_at_once(running, beginning, pair)
+        await assert_memory_equals_sql(running.core)
+
+
+@pytest.mark.usefixtures("no_jitter")
+@pytest.mark.parametrize("start", ["claim", "claim and start"])
+async def test_what_is_said_as_a_lease_ends_counts_if_it_came_first(database: Database, start: Event) -> None:
+    async with service(database) as running:
+        for pair in product((*AT_ONCE, "look"), repeat=2):
+            if "look" in pair:
+                await _play_at_once(running, (start,), pair, late=31)
+        await assert_memory_equals_sql(running.core)
+
+
+async def _play_at_once(running: Running, beginning: Sequence[Event], calls: Sequence[Event], late: float = 0) -> None:
+    job = await running.submit(queue=f"{beginning} {calls}", max_attempts=MAX_ATTEMPTS)
+    player = Player(running, job, model.Job(MAX_ATTEMPTS))
+    for event in beginning:
+        await player.play(event)
+    running.clock.advance(late)
+    player.model = model.passed(player.model, late)
+    await player.play_at_once(calls)
+    async with running.core.reading() as connection:
+        await player.compare(connection)
+    if player.model.state not in model.FINAL:
+        await running.cancel(job)
 
 
 # --- Long ones, on both databases --------------------------------------------------------------------------

@@ -83,6 +83,13 @@ async def got(claiming: Claiming) -> list[str]:
         return [job.test_suite for job in await claiming]
 
 
+async def is_about_to_be_served(wanted: ClaimRequest, core: Core) -> None:
+    """Jobs are being leased to this claim, or it has been answered."""
+    await asyncio.sleep(0)
+    while any(waiting.request is wanted and waiting.proposed_in is None for waiting in in_line(core)):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+
+
 async def until_idle(core: Core) -> None:
     """All that was under way has ended."""
     await core.write(_nothing)
@@ -152,13 +159,12 @@ async def test_whatever_they_want_the_first_that_can_get_a_job_gets_it(database:
     chance, queues = random.Random(7), ("a", "b", "c")
     async with service(database) as running:
         line: list[tuple[Wish, Claiming]] = []
-        waiting: dict[str, list[str]] = {queue: [] for queue in queues}
-        for round_ in range(25):
-            for _ in range(chance.randint(0, 4)):
-                wish = Wish(tuple(chance.sample(queues, chance.randint(1, 3))), chance.randint(1, 4))
-                if not any(waiting[queue] for queue in wish.queues):  # or it would not have to wait
-                    line.append((wish, await wait_in_line(running, *wish.queues, limit=wish.limit)))
-            batch = [(f"{round_} {n}", chance.choice(queues)) for n in range(chance.randint(1, 6))]
+        for round_ in range(40):
+            waiting: dict[str, list[str]] = {queue: [] for queue in queues}
+            for _ in range(chance.randint(1, 4)):
+                wish = Wish(tuple(chance.sample(queues, chance.randint(1, 3))), chance.randint(1, 2))
+                line.append((wish, await wait_in_line(running, *wish.queues, limit=wish.limit)))
+            batch = [(f"{round_} {n}", chance.choice(queues)) for n in range(chance.randint(1, 5))]
             for name, queue in batch:
                 waiting[queue].append(name)
             expected = shared_out([wish for wish, _ in line], waiting)
@@ -168,6 +174,8 @@ async def test_whatever_they_want_the_first_that_can_get_a_job_gets_it(database:
                     assert await got(claiming) == names
             line = [each for each, names in zip(line, expected, strict=True) if not names]
             assert not any(claiming.done() for _, claiming in line)
+            left = [job.test_suite for job in await running.claim(9, *queues)]
+            assert left == [name for queue in queues for name in waiting[queue]]
         await all_hang_up([claiming for _, claiming in line])
         await assert_memory_equals_sql(running.core)
 
@@ -494,6 +502,42 @@ async def test_many_jobs_that_nobody_took_are_given_back_in_few_commits(database
         assert [job.id for job in await running.claim(100)] == [job.id for job in jobs]
 
 
+async def test_in_a_storm_of_hang_ups_every_job_is_done_once(database: Database) -> None:
+    chance, count = random.Random(11), 120
+    async with service(database) as running:
+        core, done = running.core, Counter[str]()
+
+        async def work() -> None:
+            while True:
+                wanted = ClaimRequest(worker="w", limit=chance.randint(1, 3), wait_sec=LONG, start=True)
+                claiming = asyncio.create_task(dispatch.claim(core, wanted))
+                if chance.random() < 0.5:
+                    await is_about_to_be_served(wanted, core)
+                    for _ in range(chance.randrange(60)):
+                        await asyncio.sleep(0)
+                    claiming.cancel()
+                for answer in await answers_of([claiming]):
+                    for job in answer if isinstance(answer, list) else ():
+                        await running.complete(job)
+                        done[job.id] += 1
+
+        workers = [asyncio.create_task(work()) for _ in range(20)]
+        jobs = [await running.submit(name=f"job {n}", max_attempts=1) for n in range(count)]
+        async with asyncio.timeout(2 * PATIENCE_SEC):
+            while len(done) < count:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.005)
+        for worker in workers:
+            worker.cancel()
+        await answers_of(workers)
+        await until_idle(core)
+        assert done == Counter(job.id for job in jobs)
+        outcomes = Counter(dict(await database.fetch("SELECT outcome, count(*) FROM job_attempts GROUP BY outcome")))
+        assert outcomes["completed"] == count
+        assert outcomes["released"] > 0  # those who hung up too late to be left out
+        assert outcomes.keys() == {"completed", "released"}
+        await assert_memory_equals_sql(core)
+
+
 # --- Time runs out, or the database ------------------------------------------------------------------------
 
 
@@ -588,16 +632,18 @@ async def test_a_drain_sends_who_waits_home_at_once(database: Database, moment: 
         assert [await got(claiming) for claiming in claims] == [[], [], []]
 
 
-async def test_a_drain_gives_nothing_to_who_is_sent_home(database: Database) -> None:
+async def test_a_drain_gives_nothing_to_whose_claim_is_not_written_yet(database: Database) -> None:
     async with service(database) as running:
         core = running.core
-        job = await _held_back(running)
-        claiming = await wait_in_line(running)
-        core.phase = Phase.DRAINING
-        dispatch.end_waiting(core)
-        await _set_free(running)  # before the claim has been given the loop
+        job = await running.submit()
+        async with busy(core) as backlog:
+            claiming = await wait_in_line(running)
+            await backlog.grows_to(1)
+            core.phase = Phase.DRAINING
+            dispatch.end_waiting(core)
         assert await got(claiming) == []
         await until_idle(core)
+        assert (await get_job(core, job.id)).state is State.QUEUED
         assert await list_attempts(core, job.id) == []
         await assert_memory_equals_sql(core)
 
