@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from app.errors import FairlaneError, Unavailable
 from app.events import ProposalRefused
@@ -24,6 +24,10 @@ from app.store.transaction import Transaction
 from app.store.writer import Redo
 
 __all__ = ["ClaimRequest", "claim", "end_waiting", "give_back", "serve_soon", "serve_waiting"]
+
+LEASED_AT_ONCE: Final = 1000
+"""A transaction that has leased so many serves nobody else, so that other writes come in between. The rest of the
+line is served in the next."""
 
 
 async def claim(core: Core, request: ClaimRequest) -> list[Job]:
@@ -74,14 +78,18 @@ def end_waiting(core: Core) -> None:
 
 async def _wait(core: Core, waiting: Waiting) -> None:
     """Until there is an answer, or it is clear that there will be none."""
-    if any(core.order.can_pick(queue) for queue in waiting.request.queues):
-        await core.write(partial(_serve, core))
+    while not waiting.answer.done() and not core.waiting.ended.done() and _can_pick_for(core, waiting):
+        await core.write(partial(_serve, core))  # those before it in the line may get all of the first transaction
     if not waiting.answer.done() and waiting.request.wait_sec:
         either: set[asyncio.Future[Any]] = {waiting.answer, core.waiting.ended}
         await asyncio.wait(either, timeout=waiting.request.wait_sec, return_when=asyncio.FIRST_COMPLETED)
     if not waiting.answer.done() and waiting.proposed_in is not None:
         # Jobs may be being leased to it as its time runs out: what is written behind that comes after it.
         await core.write(_nothing)
+
+
+def _can_pick_for(core: Core, waiting: Waiting) -> bool:
+    return any(core.order.can_pick(queue) for queue in waiting.request.queues)
 
 
 async def _serve_those_waiting(core: Core) -> None:
@@ -143,13 +151,15 @@ async def _serve(core: Core, tx: Transaction) -> None:
 
 
 def _propose(core: Core, tx: Transaction) -> list[_Proposal]:
-    proposals = []
+    proposals: list[_Proposal] = []
     for waiting in core.waiting.in_turn(core.order.can_pick, tx):
+        if core.waiting.served_in(tx) >= LEASED_AT_ONCE:
+            break
         picks: list[Pick] = []
         for queue in waiting.request.queues:
             while len(picks) < waiting.request.limit and (pick := core.order.pick(queue)):
                 picks.append(pick)
-        waiting.proposed_in = tx
+        core.waiting.propose(waiting, len(picks), tx)
         proposals.append(_Proposal(waiting, picks))
     return proposals
 

@@ -47,6 +47,7 @@ class WaitingClaims:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._arrivals = count()
         self._by_queue: dict[str, dict[int, Waiting]] = {}
+        self._served: tuple[object, int] = (None, 0)
 
     def add(self, request: ClaimRequest) -> Waiting:
         """A claim comes in, behind all others."""
@@ -82,6 +83,16 @@ class WaitingClaims:
                 return
             offered.add(first.arrival)
             yield first
+
+    def propose(self, waiting: Waiting, jobs: int, transaction: object) -> None:
+        """`transaction` leases so many jobs to this claim, if it is committed."""
+        waiting.proposed_in = transaction
+        self._served = (transaction, self.served_in(transaction) + jobs)
+
+    def served_in(self, transaction: object) -> int:
+        """How many jobs `transaction` leases so far, to all claims."""
+        last, jobs = self._served
+        return jobs if last is transaction else 0
 
     def end(self) -> None:
         """Nobody gets anything any more, but for what is on its way already."""

@@ -23,7 +23,11 @@ from click.testing import CliRunner, Result
 from app.cli import main
 from tests.served import PATIENCE_SEC
 
-PROGRAM = (sys.executable, "-c", "from app.cli import main; main(prog_name='fairlane')")
+_CODE = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"  # a shell's background ignores it
+    "from app.cli import main; main(prog_name='fairlane')"
+)
+PROGRAM = (sys.executable, "-c", _CODE)
 PAUSE_SEC = 0.02
 
 

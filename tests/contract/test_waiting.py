@@ -551,6 +551,40 @@ async def _held_back(running: Running) -> Job:
     return await running.submit()
 
 
+async def test_a_long_line_is_served_in_several_commits_and_in_turn(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "LEASED_AT_ONCE", 4)
+    async with service(database) as running:
+        core, leased = running.core, list[int]()
+        await tenancy.put_tenant(core, "acme", TenantSettings(paused=True))
+        await running.submit_all(JobRequest(tenant="acme", test_suite=f"{n}") for n in range(20))
+        claims = [await wait_in_line(running, limit=3) for _ in range(5)]
+        core.moves.listen(lambda moves: leased.append(sum(moved.new is State.SCHEDULED for moved in moves)))
+
+        await _set_free(running)
+
+        names = [[f"{n}" for n in range(3 * first, 3 * first + 3)] for first in range(5)]
+        assert [await got(claiming) for claiming in claims] == names
+        assert leased == [6, 6, 3]
+        await assert_memory_equals_sql(core)
+
+
+async def test_who_asks_at_once_behind_a_long_line_gets_its_jobs_too(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "LEASED_AT_ONCE", 4)
+    async with service(database) as running:
+        await running.submit_all(JobRequest(tenant="acme", test_suite=f"{n}") for n in range(20))
+        async with busy(running.core) as backlog:
+            claims = [asyncio.create_task(running.claim(3)) for _ in range(7)]
+            await backlog.grows_to(7)
+        answers = await answers_of(claims)
+        names = [[f"{n}" for n in range(3 * first, min(20, 3 * first + 3))] for first in range(7)]
+        assert [[job.test_suite for job in answer] for answer in answers] == names
+        await assert_memory_equals_sql(running.core)
+
+
 async def test_time_that_runs_out_while_a_lease_is_written_does_not_lose_the_job(database: Database) -> None:
     async with service(database) as running:
         job = await _held_back(running)
