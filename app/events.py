@@ -74,10 +74,12 @@ class ServerStopped(Event):
 
 @dataclass(frozen=True, slots=True)
 class RequestServed(Event):
-    """One HTTP request was answered. `path` carries no query."""
+    """One HTTP request was answered. `path` carries no query; `route` is the path it was served under, with the
+    names of its parameters, and empty if there is none."""
 
     method: str
     path: str
+    route: str
     status: int
     took_ms: float
 
@@ -141,6 +143,23 @@ class WriterFailed(Event):
 
     error: str
     requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCommitted(Event):
+    """A group of writes is durable: `took_ms` from its beginning on, of which COMMIT took `commit_ms`."""
+
+    writes: int
+    took_ms: float
+    commit_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitRefused(Event):
+    """A tenant submits too fast (`reason` is rate) or has too many jobs waiting (max_queued)."""
+
+    tenant: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

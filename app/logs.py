@@ -22,11 +22,13 @@ _LEVELS: Final = ("debug", "info", "warning", "error")
 _LEVEL_OF: Final[dict[type[Event], str]] = {
     events.DispatcherAwaited: "warning",
     events.DispatchTakenOver: "error",
+    events.GroupCommitted: "debug",
     events.LeaseLapsed: "warning",
     events.LoopFailed: "error",
     events.ProposalRefused: "warning",
     events.RequestFailed: "error",
     events.RowSkipped: "error",
+    events.SubmitRefused: "debug",
     events.WriterFailed: "error",
 }
 """Everything else is `info`."""
@@ -57,6 +59,10 @@ _LINES: Final[dict[type[Event], Callable[[Any], str]]] = {
     events.RowSkipped: lambda e: f"[SCHEDULER] skipped job={e.job}: {e.error}",
     events.ProposalRefused: lambda e: f"[SCHEDULER] dropped job={e.job}: its row was changed by hand",
     events.SettingsReread: lambda e: f"[SCHEDULER] settings reread tenants={e.tenants} queues={e.queues}",
+    events.GroupCommitted: lambda e: (
+        f"[STORE] committed writes={e.writes} in {_ms(e.took_ms)}, the commit in {_ms(e.commit_ms)}"
+    ),
+    events.SubmitRefused: lambda e: f"[API] refused tenant={e.tenant} for its {e.reason}",
     events.WriterFailed: lambda e: f"[STORE] writing failed for requests={e.requests}: {e.error}",
     events.LoopFailed: lambda e: f"[SCHEDULER] {e.loop} failed, retry in {_sec(e.retry_sec)}: {e.error}",
     events.LibraryLogged: lambda e: f"[{e.logger.upper()}] {e.level}: {e.message}",

@@ -17,13 +17,14 @@ import uvicorn
 from app.api.application import create_app
 from app.clock import Clock
 from app.errors import AnotherDispatcher, BadSettings
-from app.events import DispatchTakenOver, Emit, SchemaMigrated, ServerDraining, ServerListening, ServerStopped
+from app.events import DispatchTakenOver, Emit, Event, SchemaMigrated, ServerDraining, ServerListening, ServerStopped
 from app.flow.core import Core, Phase
 from app.flow.dispatch import end_waiting, serve_soon, serve_waiting
 from app.flow.housekeeping import Housekeeper, Round
 from app.flow.memory import OrderAndMoves
 from app.flow.recover import recover
 from app.flow.tick import Ticker
+from app.metrics.meter import Meter
 from app.settings import Settings
 from app.store import migrate
 from app.store.dialect import SQLITE
@@ -43,6 +44,7 @@ class Service:
 
     core: Core
     ticker: Ticker
+    meter: Meter
 
 
 async def serve(settings: Settings, emit: Emit) -> int:
@@ -53,7 +55,7 @@ async def serve(settings: Settings, emit: Emit) -> int:
     with _bound_socket(settings) as listener:
         host, port = listener.getsockname()[:2]
         async with running(settings, emit, f"{host}:{port}") as service:
-            application = create_app(service.core, emit)
+            application = create_app(service.core, service.core.emit, service.meter.scrape)
             server = _Server(_uvicorn_config(application), lambda: emit(ServerListening(host, port)))
             with _signals() as signals:
                 serving = asyncio.create_task(server.serve(sockets=[listener]), name="server")
@@ -71,6 +73,8 @@ async def serve(settings: Settings, emit: Emit) -> int:
 @asynccontextmanager
 async def running(settings: Settings, emit: Emit, address: str, clock: Clock | None = None) -> AsyncIterator[Service]:
     """The service without its HTTP side: migrated, recovered, dispatching and ticking by `clock`."""
+    meter = Meter(settings)
+    emit = _to_both(meter.hear, emit)
     async with _sole_owner(settings) as (engines, is_locked):
         await _bring_up_to_date(settings, engines, emit)
         clock = clock or Clock()
@@ -91,9 +95,10 @@ async def running(settings: Settings, emit: Emit, address: str, clock: Clock | N
         ticker.start()
         housekeeper = Housekeeper(core, _ROUNDS)
         housekeeper.start()
+        meter.watch(core, housekeeper)
         core.phase = Phase.SERVING
         try:
-            yield Service(core, ticker)
+            yield Service(core, ticker, meter)
         finally:
             core.phase = Phase.DRAINING
             end_waiting(core)
@@ -105,6 +110,16 @@ async def running(settings: Settings, emit: Emit, address: str, clock: Clock | N
                 # A database that is away cannot be told; the next server waits the claim out.
                 with suppress(Exception):
                     await dispatcher.release(engines.writer)
+
+
+def _to_both(first: Emit, second: Emit) -> Emit:
+    """Takes each event to both listeners."""
+
+    def emit(event: Event) -> None:
+        first(event)
+        second(event)
+
+    return emit
 
 
 @asynccontextmanager

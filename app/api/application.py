@@ -24,31 +24,40 @@ _BODY_BYTES: Final = 1024 * 1024
 _DOCUMENT_PATH: Final = "/schema"
 
 
-def create_app(core: Core, emit: Emit) -> Front:
-    """What the server runs. It takes no part in the lifespan: `core` is started and stopped by who built it."""
-    return Front(create_litestar(core, emit), emit, core.clock)
+def create_app(core: Core, emit: Emit, scrape: service.Scrape = service.nothing_measured) -> Front:
+    """What the server runs. It takes no part in the lifespan: `core` is started and stopped by who built it.
+    `scrape` is asked for the metrics."""
+    return Front(create_litestar(core, emit, scrape), emit, core.clock)
 
 
-def create_litestar(core: Core, emit: Emit) -> Litestar:
+def create_litestar(core: Core, emit: Emit, scrape: service.Scrape = service.nothing_measured) -> Litestar:
     """The application behind the front."""
     return Litestar(
         [*jobs.HANDLERS, *workers.HANDLERS, *tenants.HANDLERS, *service.HANDLERS],
         before_request=refuse_unread,
         debug=False,
-        dependencies={"core": Provide(_core, sync_to_thread=False)},
+        dependencies={name: Provide(each, sync_to_thread=False) for name, each in _PROVIDED.items()},
         exception_handlers={Exception: error_handler(emit)},
         logging_config=None,
         openapi_config=_document(),
         pdb_on_exception=False,
         request_class=CheckedRequest,
         request_max_body_size=_BODY_BYTES,
-        state=State({"core": core}),
+        state=State({"core": core, "scrape": scrape}),
     )
 
 
 def _core(state: State) -> Core:
     core: Core = state.core
     return core
+
+
+def _scrape(state: State) -> service.Scrape:
+    scrape: service.Scrape = state.scrape
+    return scrape
+
+
+_PROVIDED: Final = {"core": _core, "scrape": _scrape}
 
 
 def _document() -> OpenAPIConfig:

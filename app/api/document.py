@@ -119,6 +119,10 @@ _RETRY_AFTER: Final = {
 }
 _ERROR_HEADERS: Final = {"429": _RETRY_AFTER, "503": _RETRY_AFTER}
 
+METRICS: Final = ResponseSpec(
+    str, generate_examples=False, description="All metrics, `fairlane_...`.", media_type="text/plain"
+)
+
 KEY: Final = Parameter(KEY_HEADER, "header", schema=_schema(inspect.type_info(IdempotencyKey)))
 PREFER: Final = Parameter(
     "Prefer", "header", schema=Schema(type=OpenAPIType.STRING), description="`return=minimal`: the ids alone."

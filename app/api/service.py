@@ -1,14 +1,27 @@
-"""How the service is."""
+"""How the service is: for probes, and for Prometheus."""
 
 from __future__ import annotations
 
-from litestar import get
-from litestar.di import NamedDependency
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
-from app.api.document import documented
+from litestar import Response, get
+from litestar.di import NamedDependency
+from litestar.status_codes import HTTP_200_OK
+
+from app.api.document import METRICS, documented
+from app.api.request import CheckedRequest
 from app.api.schemas import HealthAnswer
 from app.errors import Unavailable
 from app.flow.core import Core
+
+Scrape: TypeAlias = Callable[[str], Awaitable[tuple[str, bytes]]]
+"""Answers an `Accept` header with a media type and all metrics."""
+
+
+async def nothing_measured(accept: str) -> tuple[str, bytes]:  # noqa: ARG001 - whatever is accepted
+    """A `Scrape` where there are no metrics."""
+    return "text/plain; charset=utf-8", b""
 
 
 @get("/health/live", **documented(Unavailable))
@@ -29,4 +42,11 @@ async def is_ready(core: NamedDependency[Core]) -> HealthAnswer:
     return HealthAnswer(status="ready")
 
 
-HANDLERS = (is_live, is_ready)
+@get("/metrics", **documented(also={HTTP_200_OK: METRICS}))
+async def metrics(request: CheckedRequest, scrape: NamedDependency[Scrape]) -> Response[bytes]:
+    """What Prometheus reads: in its text format, or as OpenMetrics if `Accept` says so."""
+    media_type, text = await scrape(",".join(request.headers.getall("Accept", [])))
+    return Response(text, headers={"content-type": media_type})
+
+
+HANDLERS = (is_live, is_ready, metrics)

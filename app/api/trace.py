@@ -14,7 +14,8 @@ _LONGEST: Final = 256
 
 def request_served(scope: HTTPScope, status: int, took_ms: float) -> RequestServed:
     """The request was answered with `status`."""
-    return RequestServed(_printable(scope["method"]), _printable(scope["path"]), status, took_ms)
+    route = scope.get("path_template", "")  # Litestar leaves it there once it has found the route
+    return RequestServed(_printable(scope["method"]), _printable(scope["path"]), route, status, took_ms)
 
 
 def request_failed(scope: HTTPScope, error: Exception) -> RequestFailed:

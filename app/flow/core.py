@@ -17,8 +17,10 @@ from app.clock import Clock
 from app.events import Emit, LoopFailed
 from app.flow.admission import Admission
 from app.flow.counts import Counts
+from app.flow.few_names import FewNames
 from app.flow.keys import KeysInFlight
-from app.flow.moves import Moved, Moves
+from app.flow.moves import Ended, Moved, Moves
+from app.flow.queued_since import QueuedSince
 from app.flow.waiting import WaitingClaims
 from app.scheduling.job import Job, State
 from app.scheduling.leases import Lease, Leases
@@ -72,6 +74,9 @@ class Core:
         self.moves = Moves(emit)
         self.counts = Counts()
         self.moves.listen(self.counts.follow)
+        self.queue_labels = FewNames(settings.metrics_queues, first="default")
+        self.queued_since = QueuedSince(self.queue_labels)
+        self.moves.listen(self.queued_since.follow)
         self.leases = Leases()
         self.admission = Admission(clock, settings.default_rate_per_sec, settings.default_burst)
         self.keys = KeysInFlight()
@@ -111,9 +116,10 @@ class Core:
         if not task.cancelled() and (error := task.exception()):
             self.emit(LoopFailed(task.get_name(), "".join(traceback.format_exception(error)), 0))
 
-    def note_move(self, job: Job, old: State | None) -> None:
-        """`job`, as it is now, came from `old`: told once the transaction at hand is durable."""
-        self.moves.note(Moved(job.queue, job.tenant, old, job.state, job))
+    def note_move(self, job: Job, old: State | None, ended: Ended | None = None) -> None:
+        """`job`, as it is now, came from `old`, which may have `ended` an attempt: told once the transaction at
+        hand is durable."""
+        self.moves.note(Moved(job.queue, job.tenant, old, job.state, job, ended))
 
     def lease_begun(self, job: Job) -> None:
         """`job` was claimed, and perhaps started with it."""

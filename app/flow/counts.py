@@ -14,7 +14,7 @@ _WAITING = (State.PENDING, State.QUEUED)
 
 
 class Counts:
-    """Jobs by queue and state, and the unfinished ones by tenant."""
+    """Jobs by queue and state, those of all queues by state, and the unfinished ones by tenant."""
 
     def __init__(self) -> None:
         self.load((), ())
@@ -23,10 +23,12 @@ class Counts:
         self, by_queue: Iterable[tuple[str, State, int]], unfinished: Iterable[tuple[str, str, State, int]]
     ) -> None:
         """Replace everything: (queue, state, n) of all jobs, (queue, tenant, state, n) of the unfinished."""
+        self.by_state: Counter[State] = Counter()
         self._by_queue: defaultdict[str, Counter[State]] = defaultdict(Counter)
         self._by_tenant: defaultdict[str, Counter[State]] = defaultdict(Counter)
         self._queued: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for queue, state, n in by_queue:
+            self.by_state[state] += n
             self._by_queue[queue][state] = n
         for queue, tenant, state, n in unfinished:
             self._by_tenant[tenant][state] += n
@@ -61,13 +63,15 @@ class Counts:
         return sorted(self._by_queue)
 
     def _apply(self, moved: Moved) -> None:
-        queue, tenant, old, new, _ = moved
+        queue, tenant, old, new = moved.queue, moved.tenant, moved.old, moved.new
         if old is not None:
+            _lower(self.by_state, old)
             _lower(self._by_queue[queue], old)
             _lower(self._by_tenant[tenant], old)
         if old is State.QUEUED:
             _lower(self._queued[queue], tenant)
         if new is not None:
+            self.by_state[new] += 1
             self._by_queue[queue][new] += 1
         if new is not None and not new.is_final:
             self._by_tenant[tenant][new] += 1

@@ -14,6 +14,7 @@ from app.errors import Conflict, LeaseLost
 from app.events import LeaseLapsed
 from app.flow.core import Core
 from app.flow.lease import existing_job
+from app.flow.moves import Ended
 from app.scheduling.backoff import backoff
 from app.scheduling.job import Job, Move, Outcome, State
 from app.scheduling.leases import Lease
@@ -72,7 +73,7 @@ async def end_attempt(core: Core, tx: Transaction, job: Job, now: datetime, endi
         core.order.requeue(as_queued(ended), charge_back)
     else:
         core.order.end(job.tenant, job.queue, charge_back)
-    core.note_move(ended, job.state)
+    core.note_move(ended, job.state, Ended(ending.outcome, job.started_at, now))
     tx.after_commit(core.leases.drop, job.id)
     if ended.state is State.PENDING:
         tx.after_commit(core.wake_by, ended.run_at)

@@ -32,6 +32,7 @@ class Housekeeper:
     def __init__(self, core: Core, rounds: Sequence[Round]) -> None:
         self._core = core
         self._rounds = rounds
+        self._turned_at = dict.fromkeys((each.name for each in rounds), core.clock.monotonic())
         self._stopping = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -45,16 +46,27 @@ class Housekeeper:
         await asyncio.gather(*self._tasks)
         self._tasks = []
 
+    def ages(self) -> dict[str, tuple[float, float]]:
+        """By the name of each round: for how many seconds it has not come to its end, and how often it should."""
+        now = self._core.clock.monotonic()
+        return {each.name: (now - self._turned_at[each.name], each.every_sec) for each in self._rounds}
+
     async def _turn(self, each: Round) -> None:
         pause, retry_sec = each.every_sec, _FIRST_RETRY_SEC
         while await self._sleep(pause):
             try:
                 pause = 0.0 if await each.work(self._core) else each.every_sec
                 retry_sec = _FIRST_RETRY_SEC
+                self._turned(each)
             except Exception as error:  # noqa: BLE001 - whatever it was must not end the loop
+                if isinstance(error, Unavailable):  # the loop turns, as the ticker's does: only the database is away
+                    self._turned(each)
                 told = str(error) if isinstance(error, Unavailable) else traceback.format_exc()
                 self._core.emit(LoopFailed(each.name, told, retry_sec))
                 pause, retry_sec = retry_sec, min(2 * retry_sec, max(each.every_sec, _FIRST_RETRY_SEC))
+
+    def _turned(self, each: Round) -> None:
+        self._turned_at[each.name] = self._core.clock.monotonic()
 
     async def _sleep(self, pause: float) -> bool:
         """Whether to go on, after so many seconds."""

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from app.events import Emit, LoopFailed
-from app.scheduling.job import Job, State
+from app.scheduling.job import Job, Outcome, State
+
+
+class Ended(NamedTuple):
+    """How and when an attempt ended; `started_at` is None if it never started."""
+
+    outcome: Outcome
+    started_at: datetime | None
+    ended_at: datetime
 
 
 class Moved(NamedTuple):
     """One job of `tenant` in `queue` went from `old` (None: it is new) to `new` (None: its row is gone).
-    `job` is as the move left it."""
+    `job` is as the move left it; `ended` is the attempt that the move ended, if it did."""
 
     queue: str
     tenant: str
     old: State | None
     new: State | None
     job: Job | None
+    ended: Ended | None = None
 
 
 Listener = Callable[[Sequence[Moved]], None]

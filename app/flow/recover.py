@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final
 
 from app.clock import to_micros
@@ -32,6 +33,7 @@ class _Written:
     queues: list[QueueState]
     lanes: list[LaneTime]
     queued: list[QueuedJob]
+    queued_since: list[tuple[str, str, datetime]]
     leased: list[Job]
     pending: list[tuple[str, str, State, int]]
     by_queue: list[tuple[str, State, int]]
@@ -48,6 +50,8 @@ async def recover(core: Core) -> None:
     _fill_order(core, written)
     _fill_counts(core, written)
     _fill_leases(core, written.leased)
+    core.queue_labels.meet(_busiest(written.queued))
+    core.queued_since.load(written.queued_since)
     for name in set(core.admission.configured()) - set(written.settings):
         core.admission.configure(name, DEFAULT_TENANT)
     for name, settings in written.settings.items():
@@ -67,11 +71,13 @@ async def recover(core: Core) -> None:
 
 
 async def _read(connection: Connection) -> _Written:
+    queued = await jobs.queued(connection)
     return _Written(
         settings={row.name: row.settings for row in await tenants.configured(connection)},
         queues=await queues.every(connection),
         lanes=await queues.every_lane(connection),
-        queued=[_queued_job(row) for row in await jobs.queued(connection)],
+        queued=[_queued_job(row) for row in queued],
+        queued_since=[(row.queue, row.id, row.queued_at) for row in queued],
         leased=await jobs.leased(connection),
         pending=[(queue, tenant, State.PENDING, n) for queue, tenant, n in await jobs.count_pending(connection)],
         by_queue=[(queue, State(state), n) for queue, state, n in await jobs.count_by_queue_and_state(connection)],
@@ -79,7 +85,7 @@ async def _read(connection: Connection) -> _Written:
 
 
 def _queued_job(row: Any) -> QueuedJob:
-    job_id, seq, tenant, queue, priority, cost, due_at, submitted_at, effective_priority = row
+    job_id, seq, tenant, queue, priority, cost, due_at, submitted_at, effective_priority, _ = row
     return QueuedJob(
         id=job_id,
         seq=seq,
@@ -91,6 +97,11 @@ def _queued_job(row: Any) -> QueuedJob:
         submitted_at=to_micros(submitted_at),
         effective_priority=effective_priority,
     )
+
+
+def _busiest(queued: list[QueuedJob]) -> list[str]:
+    """The queues with jobs that wait, those with most of them first."""
+    return [queue for queue, _ in Counter(job.queue for job in queued).most_common()]
 
 
 def _fill_order(core: Core, written: _Written) -> None:

@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from app.clock import to_micros
-from app.errors import FairlaneError, KeyReused, TooManyQueued
+from app.errors import FairlaneError, KeyReused, RateLimited, TooManyQueued
+from app.events import SubmitRefused
 from app.flow.core import Core
 from app.flow.keys import Key
 from app.scheduling.job import Job, State
@@ -83,6 +84,10 @@ async def submit(core: Core, requests: Sequence[JobRequest]) -> list[Submitted]:
                 await _store_new(core, requests, stored)
             except _StoredMeanwhile:
                 continue  # by plain SQL, as every other request with these keys waits for this one
+            except (RateLimited, TooManyQueued) as refusal:
+                reason = "rate" if isinstance(refusal, RateLimited) else "max_queued"
+                core.emit(SubmitRefused(refusal.tenant, reason))
+                raise
             return _answers(requests, stored)
 
 

@@ -46,18 +46,24 @@ class WaitingClaims:
     def __init__(self) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._arrivals = count()
+        self._count = 0
         self._by_queue: dict[str, dict[int, Waiting]] = {}
         self._served: tuple[object, int] = (None, 0)
+
+    def __len__(self) -> int:
+        return self._count
 
     def add(self, request: ClaimRequest) -> Waiting:
         """A claim comes in, behind all others."""
         waiting = Waiting(request, next(self._arrivals))
+        self._count += 1
         for queue in request.queues:
             self._by_queue.setdefault(queue, {})[waiting.arrival] = waiting
         return waiting
 
     def remove(self, waiting: Waiting) -> None:
         """A claim is answered, has waited long enough, or its client hung up."""
+        self._count -= 1
         for queue in set(waiting.request.queues):
             line = self._by_queue[queue]
             del line[waiting.arrival]

@@ -235,10 +235,10 @@ async def renew_if_held(connection: AsyncConnection, job_id: str, token: str, va
 
 
 async def queued(connection: AsyncConnection) -> Sequence[Any]:
-    """What the order needs of every queued job."""
+    """What the order needs of every queued job, and `queued_at`."""
     c = jobs.c
-    wanted = select(c.id, c.seq, c.tenant, c.queue, c.priority, c.cost, c.due_at, c.submitted_at, c.effective_priority)
-    return (await connection.execute(wanted.where(IS_QUEUED))).all()
+    order = (c.id, c.seq, c.tenant, c.queue, c.priority, c.cost, c.due_at, c.submitted_at, c.effective_priority)
+    return (await connection.execute(select(*order, c.queued_at).where(IS_QUEUED))).all()
 
 
 async def leased(connection: AsyncConnection) -> list[Job]:

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.clock import Clock
 from app.errors import DispatchLost, FairlaneError, Unavailable
-from app.events import Emit, LoopFailed, WriterFailed
+from app.events import Emit, GroupCommitted, LoopFailed, WriterFailed
 from app.store import dialect
 from app.store.dispatcher import Dispatcher
 from app.store.transaction import Transaction
@@ -112,6 +112,8 @@ class Writer:
         self._connection: AsyncConnection | None = None
         self._in_doubt = False
         self._lost: DispatchLost | None = None
+        self._busy_since: float | None = None
+        self._commit_sec = 0.0
         self.lost_event = asyncio.Event()
         self.commits = 0
 
@@ -131,6 +133,16 @@ class Writer:
     def is_in_doubt(self) -> bool:
         """Whether the outcome of the last commit is unknown and memory is still to be read again."""
         return self._in_doubt
+
+    @property
+    def backlog(self) -> int:
+        """How many writes wait for the next group."""
+        return len(self._waiting)
+
+    @property
+    def busy_sec(self) -> float:
+        """How long the group at hand has been at work; 0 if there is none."""
+        return 0.0 if self._busy_since is None else self._clock.monotonic() - self._busy_since
 
     @property
     def lost(self) -> DispatchLost | None:
@@ -161,7 +173,8 @@ class Writer:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                await self._serve_group(self._take_group())
+                if group := self._take_group():
+                    await self._serve_group(group)
             if self._closing:
                 return
 
@@ -174,8 +187,7 @@ class Writer:
         return group
 
     async def _serve_group(self, group: Sequence[_Write[Any]]) -> None:
-        if not group:
-            return
+        began = self._busy_since = self._clock.monotonic()
         try:
             if self._in_doubt:
                 await self._hang_up()  # memory is read over the same engine, which has one connection
@@ -185,10 +197,14 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - whatever went wrong, each waiting request gets its answer
             self._fail_group(group, error)
             return
+        finally:
+            self._busy_since = None
         self.commits += 1
         self._take(steps)
         for item, outcome in zip(group, outcomes, strict=True):
             item.resolve(outcome)
+        took_sec = self._clock.monotonic() - began
+        self._emit(GroupCommitted(len(group), took_sec * 1000, self._commit_sec * 1000))
 
     def _take(self, steps: Sequence[Callable[[], None]]) -> None:
         """What follows a commit cannot fail any more: a step that raises leaves memory to be read again."""
@@ -243,7 +259,9 @@ class Writer:
             # Last of all, so that no time that the transaction has given out is newer than the one written here.
             await self._dispatcher.prove(connection, self._clock.now())
             is_committing = True
+            began = self._clock.monotonic()
             await connection.commit()
+            self._commit_sec = self._clock.monotonic() - began
         except BaseException:
             self._in_doubt = is_committing
             await self._give_up(connection, keep=not is_committing)

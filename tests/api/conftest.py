@@ -10,7 +10,7 @@ import pytest
 from app.api.application import create_app
 from app.events import Event, RequestFailed
 from app.flow.core import Core
-from app.main import running
+from app.main import Service, running
 from app.settings import read_settings
 from tests.api.asgi import client_of
 from tests.databases import Database
@@ -23,16 +23,22 @@ def events() -> list[Event]:
 
 
 @pytest.fixture
-async def core(database: Database, events: list[Event]) -> AsyncIterator[Core]:
+async def whole(database: Database, events: list[Event]) -> AsyncIterator[Service]:
     """The real service on a database of its own, on each engine."""
     settings = read_settings({"FAIRLANE_DATABASE_URL": database.url})
     async with running(settings, events.append, "test") as service:
-        yield service.core
+        yield service
 
 
 @pytest.fixture
-async def client(core: Core, events: list[Event]) -> AsyncIterator[httpx.AsyncClient]:
+async def core(whole: Service) -> Core:
+    """What its requests work on."""
+    return whole.core
+
+
+@pytest.fixture
+async def client(whole: Service, events: list[Event]) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the real service, none of whose requests may meet a fault of ours."""
-    async with client_of(create_app(core, events.append)) as opened:
+    async with client_of(create_app(whole.core, whole.core.emit, whole.meter.scrape)) as opened:
         yield opened
     assert not [event.error for event in events if isinstance(event, RequestFailed)]

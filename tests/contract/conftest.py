@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.api.conftest import client, core, events
+from tests.api.conftest import client, core, events, whole
 from tests.flow.conftest import database, kept, no_jitter, nobody_waits, other_database, postgres, sqlite
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "other_database",
     "postgres",
     "sqlite",
+    "whole",
 ]
 
 pytest.register_assert_rewrite("tests.contract.crowd", "tests.contract.player")

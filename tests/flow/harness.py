@@ -22,6 +22,7 @@ from app.flow.dispatch import ClaimRequest
 from app.flow.submit import JobRequest
 from app.flow.tick import Ticker
 from app.main import running
+from app.metrics.meter import Meter
 from app.scheduling.job import Job
 from app.settings import PREFIX, Settings, read_settings
 from app.store.transaction import Transaction
@@ -104,6 +105,7 @@ class Running:
     core: Core
     ticker: Ticker
     heard: Heard
+    meter: Meter
 
     @property
     def clock(self) -> FakeClock:
@@ -186,7 +188,7 @@ async def service(
     async with running(settings_for(database, **settings), heard, address, clock or FakeClock()) as made:
         if not ticking:
             await made.ticker.stop()
-        yield Running(made.core, made.ticker, heard)
+        yield Running(made.core, made.ticker, heard, made.meter)
 
 
 # --- Groups ------------------------------------------------------------------------------------------------

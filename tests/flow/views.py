@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import func, select
@@ -38,6 +39,7 @@ class View:
     by_queue: Mapping[tuple[str, State], int]
     by_tenant: Mapping[tuple[str, State], int]
     queued_by_tenant: Mapping[tuple[str, str], int]
+    queued_since: Mapping[str, list[tuple[str, datetime]]]
 
 
 async def assert_memory_equals_sql(core: Core, *, knows_pending: bool = True) -> None:
@@ -57,6 +59,7 @@ async def assert_memory_equals_sql(core: Core, *, knows_pending: bool = True) ->
     if knows_pending:
         assert dict(stats.state_counts) == {state: states[state] for state in State}
         assert stats.total_jobs == states.total()
+        assert _not_zero(core.counts.by_state) == _not_zero(states)
     assert stats.queue_depth == len(written.queued)
     assert dict(stats.tenant_counts) == dict(Counter(job.tenant for job in written.queued.values()))
 
@@ -93,6 +96,7 @@ def view_of_memory(core: Core) -> View:
         queued_by_tenant=_not_zero(
             {(queue, tenant): n for queue in counts.queues() for tenant, n in counts.queued_by_tenant(queue).items()}
         ),
+        queued_since={label: list(line.items()) for label, line in core.queued_since._lines.items() if line},
     )
 
 
@@ -123,7 +127,17 @@ async def view_of_sql(connection: Connection) -> View:
         by_queue=_not_zero(by_queue),
         by_tenant=_not_zero(by_tenant),
         queued_by_tenant=_not_zero(queued_by),
+        queued_since=await _queued_since(connection),
     )
+
+
+async def _queued_since(connection: Connection) -> dict[str, list[tuple[str, datetime]]]:
+    """By queue, the longest waiting first: the tests have fewer queues than there are labels for."""
+    waiting = select(jobs.c.queue, jobs.c.id, jobs.c.queued_at).where(jobs.c.state == State.QUEUED)
+    since: dict[str, list[tuple[str, datetime]]] = {}
+    for queue, job_id, queued_at in await connection.execute(waiting.order_by(jobs.c.queued_at)):
+        since.setdefault(queue, []).append((job_id, queued_at))
+    return since
 
 
 async def _queued(connection: Connection) -> list[QueuedJob]:

@@ -1,0 +1,53 @@
+"""Since when the longest waiting job waits, without looking at any other. It follows the moves, commit by commit."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from operator import itemgetter
+
+from app.flow.few_names import FewNames
+from app.flow.moves import Moved
+from app.scheduling.job import State
+
+
+class QueuedSince:
+    """The queued jobs by label of their queue, the longest waiting first. Times are given out in growing order, so
+    whoever is queued now stands behind all others: a move costs O(1), and so does the question."""
+
+    def __init__(self, labels: FewNames) -> None:
+        self._labels = labels
+        self._lines: dict[str, OrderedDict[str, datetime]] = {}
+
+    def load(self, queued: Iterable[tuple[str, str, datetime]]) -> None:
+        """Replace everything: (queue, job, queued_at) of all queued jobs, in any order."""
+        self._lines.clear()
+        for queue, job_id, queued_at in sorted(queued, key=itemgetter(2)):
+            self._line(queue)[job_id] = queued_at
+
+    def follow(self, moves: Sequence[Moved]) -> None:
+        """These have happened."""
+        for moved in moves:
+            if moved.job is None:
+                continue
+            if moved.old is State.QUEUED:
+                self.drop(moved.queue, moved.job.id)
+            if moved.new is State.QUEUED and moved.job.queued_at is not None:
+                self._line(moved.queue)[moved.job.id] = moved.job.queued_at
+
+    def drop(self, queue: str, job_id: str) -> None:
+        """The job waits no longer; without effect if it did not."""
+        self._line(queue).pop(job_id, None)
+
+    def oldest(self, label: str) -> datetime | None:
+        """Since when the longest waiting job waits, of the queues under `label`; None if none does."""
+        line = self._lines.get(label)
+        return next(iter(line.values())) if line else None
+
+    def _line(self, queue: str) -> OrderedDict[str, datetime]:
+        label = self._labels.of(queue)
+        line = self._lines.get(label)
+        if line is None:
+            line = self._lines[label] = OrderedDict()
+        return line

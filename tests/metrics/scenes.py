@@ -1,0 +1,61 @@
+"""A service in which everything has happened that leaves a sample, so that every metric can be seen with its labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.api.application import create_app
+from app.errors import RateLimited
+from app.flow import tenancy
+from app.flow.tenancy import TenantSettings
+from tests.api.asgi import client_of
+from tests.flow.harness import Running
+
+
+@dataclass(frozen=True)
+class Family:
+    """A metric: its kind, the labels it is queried by, the names of its series, and the values of each label."""
+
+    kind: str
+    labels: frozenset[str]
+    series: frozenset[str]
+    values: Mapping[str, frozenset[str]]
+
+
+async def everything_shown(running: Running) -> dict[str, Family]:
+    """Every metric by its documented name, a counter's with `_total`."""
+    await _let_all_happen(running)
+    async with client_of(create_app(running.core, running.core.emit, running.meter.scrape)) as client:
+        await client.get("/stats")
+        text = (await client.get("/metrics")).text
+    families = {}
+    for family in text_string_to_metric_families(text):
+        assert family.documentation
+        labels = {name for sample in family.samples for name in sample.labels}
+        families[family.name + ("_total" if family.type == "counter" else "")] = Family(
+            kind=family.type,
+            labels=frozenset(labels - {"le"}),
+            series=frozenset(sample.name for sample in family.samples),
+            values={
+                label: frozenset(sample.labels[label] for sample in family.samples if label in sample.labels)
+                for label in labels
+            },
+        )
+        assert family.samples, f"nothing has happened to {family.name}"
+    return families
+
+
+async def _let_all_happen(running: Running) -> None:
+    await tenancy.put_tenant(running.core, "acme", TenantSettings(rate_per_sec=0.001, burst=2))
+    await running.submit()
+    await running.submit(delay_sec=1)
+    with suppress(RateLimited):
+        await running.submit()
+    await running.tick(after=2)
+    first = await running.claim_one(start=True)
+    await running.claim_one()
+    await running.complete(first)
