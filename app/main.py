@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
@@ -26,11 +26,15 @@ from app.flow.recover import recover
 from app.flow.tick import Ticker
 from app.metrics.meter import Meter
 from app.settings import Settings
+from app.spans import NO_SPANS, Spans
 from app.store import migrate
 from app.store.dialect import SQLITE
 from app.store.dispatcher import Dispatcher, FileLock, Holder, read_holder
 from app.store.engine import Engines, open_engines, parse_url
 from app.store.writer import Writer
+
+if TYPE_CHECKING:  # it needs libraries that are not always there
+    from app.traces import Traces
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -54,9 +58,13 @@ async def serve(settings: Settings, emit: Emit) -> int:
     """
     with _bound_socket(settings) as listener:
         host, port = listener.getsockname()[:2]
-        async with running(settings, emit, f"{host}:{port}") as service:
+        async with (
+            _traces(settings) as traces,
+            running(settings, emit, f"{host}:{port}", spans=traces or NO_SPANS) as service,
+        ):
             application = create_app(service.core, service.core.emit, service.meter.scrape)
-            server = _Server(_uvicorn_config(application), lambda: emit(ServerListening(host, port)))
+            served = traces.around(application) if traces else application
+            server = _Server(_uvicorn_config(served), lambda: emit(ServerListening(host, port)))
             with _signals() as signals:
                 serving = asyncio.create_task(server.serve(sockets=[listener]), name="server")
                 exit_code = await _until_asked_to_end(service.core, serving, signals, emit)
@@ -71,7 +79,9 @@ async def serve(settings: Settings, emit: Emit) -> int:
 
 
 @asynccontextmanager
-async def running(settings: Settings, emit: Emit, address: str, clock: Clock | None = None) -> AsyncIterator[Service]:
+async def running(
+    settings: Settings, emit: Emit, address: str, clock: Clock | None = None, spans: Spans = NO_SPANS
+) -> AsyncIterator[Service]:
     """The service without its HTTP side: migrated, recovered, dispatching and ticking by `clock`."""
     meter = Meter(settings)
     emit = _to_both(meter.hear, emit)
@@ -80,7 +90,7 @@ async def running(settings: Settings, emit: Emit, address: str, clock: Clock | N
         clock = clock or Clock()
         dispatcher = Dispatcher(clock, emit, address)
         await dispatcher.take(engines.writer, locked=is_locked)
-        core = Core(settings, engines, dispatcher, clock, emit)
+        core = Core(settings, engines, dispatcher, clock, emit, spans)
         memory = OrderAndMoves(
             core.order,
             core.moves,
@@ -88,7 +98,7 @@ async def running(settings: Settings, emit: Emit, address: str, clock: Clock | N
             follow_up=lambda tx: serve_waiting(core, tx),
             committed=lambda: serve_soon(core),
         )
-        core.writer = Writer(engines.writer, memory, dispatcher, clock, emit)
+        core.writer = Writer(engines.writer, memory, dispatcher, clock, emit, spans)
         await recover(core)
         core.writer.start()
         ticker = Ticker(core)
@@ -110,6 +120,25 @@ async def running(settings: Settings, emit: Emit, address: str, clock: Clock | N
                 # A database that is away cannot be told; the next server waits the claim out.
                 with suppress(Exception):
                     await dispatcher.release(engines.writer)
+
+
+@asynccontextmanager
+async def _traces(settings: Settings) -> AsyncIterator[Traces | None]:
+    """What traces the service, if the settings say so. Raises `BadSettings` if that is not installed."""
+    if not settings.traces:
+        yield None
+        return
+    try:
+        from app.traces import Traces
+    except ImportError as error:
+        raise BadSettings(
+            f"FAIRLANE_TRACES needs what the extra otel installs, pip install 'fairlane[otel]': {error}"
+        ) from error
+    traces = Traces()
+    try:
+        yield traces
+    finally:
+        await traces.close()
 
 
 def _to_both(first: Emit, second: Emit) -> Emit:

@@ -119,6 +119,7 @@ class Settings:
     log_level: str = _setting("info", _one_of("debug", "info", "warning", "error"), "least level to log")
     metrics_queues: int = _setting("100", _whole(0, 10_000), "queues that /metrics shows by name; the rest are other")
     metrics_tenants: int = _setting("0", _whole(0, 10_000), "tenants that /metrics shows by name; the rest are other")
+    traces: bool = _setting("false", _flag, "send OpenTelemetry traces, as the standard OTEL_ variables say where to")
     shutdown_grace_sec: float = _setting("5", _seconds, "seconds that requests in flight get at the end")
 
     def __post_init__(self) -> None:

@@ -26,6 +26,7 @@ from app.scheduling.job import Job, State
 from app.scheduling.leases import Lease, Leases
 from app.scheduling.scheduler import Policy, QueuedJob, Scheduler, step_units
 from app.settings import Settings
+from app.spans import NO_SPANS, Spans
 from app.store.dispatcher import Dispatcher
 from app.store.engine import Engines
 from app.store.session import Connection, reading
@@ -64,12 +65,21 @@ class Core:
 
     writer: Writer
 
-    def __init__(self, settings: Settings, engines: Engines, dispatcher: Dispatcher, clock: Clock, emit: Emit) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        engines: Engines,
+        dispatcher: Dispatcher,
+        clock: Clock,
+        emit: Emit,
+        spans: Spans = NO_SPANS,
+    ) -> None:
         self.settings = settings
         self.engines = engines
         self.dispatcher = dispatcher
         self.clock = clock
         self.emit = emit
+        self.spans = spans
         self.order = Scheduler(Policy(settings.policy), step_units(settings.priority_step))
         self.moves = Moves(emit)
         self.counts = Counts()

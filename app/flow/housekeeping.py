@@ -55,7 +55,8 @@ class Housekeeper:
         pause, retry_sec = each.every_sec, _FIRST_RETRY_SEC
         while await self._sleep(pause):
             try:
-                pause = 0.0 if await each.work(self._core) else each.every_sec
+                with self._core.spans.span("round", loop=each.name):
+                    pause = 0.0 if await each.work(self._core) else each.every_sec
                 retry_sec = _FIRST_RETRY_SEC
                 self._turned(each)
             except Exception as error:  # noqa: BLE001 - whatever it was must not end the loop

@@ -64,6 +64,10 @@ class Ticker:
 
     async def tick(self) -> float:
         """Do all that is due now; in how many seconds the next tick must come at the latest."""
+        with self._core.spans.span("tick"):
+            return await self._tick()
+
+    async def _tick(self) -> float:
         core = self._core
         if core.writer.is_in_doubt:
             await core.write(_nothing)

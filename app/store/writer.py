@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from app.clock import Clock
 from app.errors import DispatchLost, FairlaneError, Unavailable
 from app.events import Emit, GroupCommitted, LoopFailed, WriterFailed
+from app.spans import NO_SPANS, Span, Spans
 from app.store import dialect
 from app.store.dispatcher import Dispatcher
 from app.store.transaction import Transaction
@@ -82,6 +83,7 @@ class _Write(Generic[T]):
     run: Callable[[Transaction], Awaitable[T]]
     new_jobs: int
     future: asyncio.Future[T]
+    span: Span
 
     def is_wanted(self) -> bool:
         """Whether somebody still waits; a write whose client hung up before it began is left out."""
@@ -99,12 +101,21 @@ class _Write(Generic[T]):
 class Writer:
     """Runs writes one group at a time. `write` may be called from any task of the loop."""
 
-    def __init__(self, engine: AsyncEngine, memory: Memory, dispatcher: Dispatcher, clock: Clock, emit: Emit) -> None:
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        memory: Memory,
+        dispatcher: Dispatcher,
+        clock: Clock,
+        emit: Emit,
+        spans: Spans = NO_SPANS,
+    ) -> None:
         self._engine = engine
         self._memory = memory
         self._dispatcher = dispatcher
         self._clock = clock
         self._emit = emit
+        self._spans = spans
         self._waiting: deque[_Write[Any]] = deque()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -162,11 +173,12 @@ class Writer:
             raise Unavailable("the service is shutting down")
         if self._lost is not None:
             raise Unavailable(str(self._lost))
-        item = _Write(run, new_jobs, asyncio.get_running_loop().create_future())
-        self._waiting.append(item)
-        self._wake.set()
-        answer: T = await item.future
-        return answer
+        with self._spans.span("write") as span:
+            item = _Write(run, new_jobs, asyncio.get_running_loop().create_future(), span)
+            self._waiting.append(item)
+            self._wake.set()
+            answer: T = await item.future
+            return answer
 
     async def _serve(self) -> None:
         while True:
@@ -174,7 +186,10 @@ class Writer:
             self._wake.clear()
             while self._waiting:
                 if group := self._take_group():
-                    await self._serve_group(group)
+                    with self._spans.span("group", [item.span for item in group], writes=len(group)) as span:
+                        for item in group:
+                            item.span.link(span)
+                        await self._serve_group(group)
             if self._closing:
                 return
 
@@ -260,7 +275,8 @@ class Writer:
             await self._dispatcher.prove(connection, self._clock.now())
             is_committing = True
             began = self._clock.monotonic()
-            await connection.commit()
+            with self._spans.span("commit"):
+                await connection.commit()
             self._commit_sec = self._clock.monotonic() - began
         except BaseException:
             self._in_doubt = is_committing

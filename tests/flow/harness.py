@@ -25,6 +25,7 @@ from app.main import running
 from app.metrics.meter import Meter
 from app.scheduling.job import Job
 from app.settings import PREFIX, Settings, read_settings
+from app.spans import NO_SPANS, Spans
 from app.store.transaction import Transaction
 from tests.databases import Database
 
@@ -181,11 +182,13 @@ async def service(
     clock: Clock | None = None,
     ticking: bool = False,
     address: str = "127.0.0.1:1",
+    spans: Spans = NO_SPANS,
     **settings: Any,
 ) -> AsyncIterator[Running]:
     """The service on `database`. Its loop of ticks stands still unless `ticking`: tests tick themselves."""
     heard = Heard()
-    async with running(settings_for(database, **settings), heard, address, clock or FakeClock()) as made:
+    told = settings_for(database, **settings)
+    async with running(told, heard, address, clock or FakeClock(), spans) as made:
         if not ticking:
             await made.ticker.stop()
         yield Running(made.core, made.ticker, heard, made.meter)
