@@ -19,7 +19,6 @@ from app.runner import (
     FIELDS,
     BadTemplate,
     Command,
-    CommandFailed,
     Template,
     fields_of,
     guarding,
@@ -192,10 +191,9 @@ class _Lines(logging.Handler):
     """Writes what the worker and its commands have to say as lines, fit for a terminal."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one; that a command has failed was said already when it ended."""
-        if not (record.exc_info and isinstance(record.exc_info[1], CommandFailed)):
-            with suppress(OSError, ValueError):  # a closed pipe under the log must not stop a worker
-                click.echo(printable(f"[WORKER] {self.format(record)}", keep="\n"), err=True)
+        """Write one."""
+        with suppress(OSError, ValueError):  # a closed pipe under the log must not stop a worker
+            click.echo(printable(f"[WORKER] {self.format(record)}", keep="\n"), err=True)
 
 
 def _log_to_stderr() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from msgspec import UNSET, UnsetType
 
 from app.client.client import DEFAULT_URL, AsyncClient, Client
-from app.client.context import Context, GiveUp, Stopped
+from app.client.context import Context, GiveUp, Stopped, TryAgain
 from app.client.errors import (
     Conflict,
     DeadlineExceeded,
@@ -88,6 +88,7 @@ __all__ = [
     "Stats",
     "Stopped",
     "Tenant",
+    "TryAgain",
     "Unavailable",
     "UnexpectedAnswer",
     "UnsetType",

@@ -8,6 +8,11 @@ from threading import Event
 from app.client.wire import ClaimedJob
 
 
+class TryAgain(Exception):
+    """Raised by a handler: the attempt has failed, and another may help. Its text is the job's error, word for word;
+    of any other exception the kind is told too."""
+
+
 class GiveUp(Exception):
     """Raised by a handler: the job has failed, and another try would not help. Its text is the job's error."""
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from app.client.context import Context, GiveUp
+from app.client.context import Context, GiveUp, TryAgain
 from app.client.threads import in_thread
 from app.client.wire import ClaimedJob, Completed, Failed
 
@@ -71,6 +71,8 @@ class Work:
             report = self._failed("the handler was cancelled, and not by the worker")
         except GiveUp as error:
             report = self._failed(str(error) or "given up", retry=False)
+        except TryAgain as error:
+            report = self._failed(str(error) or "failed")
         except (Exception, SystemExit) as error:  # whatever a handler raises is its job's failure
             report = self._failed(f"{type(error).__name__}: {error}")
             if not self.context.is_stopped:

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import Struct, json
 
-from app.client import ClaimedJob, Context, GiveUp, Job
+from app.client import ClaimedJob, Context, GiveUp, Job, TryAgain
 from app.runner.guard import Guard
 from app.runner.junit import Counts, Unreadable, count_tests
 from app.runner.process import Ended, run
@@ -23,11 +23,11 @@ from app.runner.template import FIELDS, Template, value_of
 
 log: Final = logging.getLogger("fairlane.runner")
 
-_ERROR_BYTES: Final = 4096 - len("CommandFailed: ")
+_ERROR_BYTES: Final = 4096
 _RENAMED: Final = {"id": "job_id"}
 
 
-class CommandFailed(Exception):
+class CommandFailed(TryAgain):
     """The command did not exit with 0; another try may help."""
 
 

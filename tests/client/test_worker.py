@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.client import Context, Denied, GiveUp, InvalidRequest, Worker
+from app.client import Context, Denied, GiveUp, InvalidRequest, TryAgain, Worker
 from tests.client.fake import FakeService, Trouble, held
 from tests.client.virtual import run_virtually
 
@@ -397,6 +397,8 @@ async def test_each_end_of_a_handler_is_reported_for_what_it_is() -> None:
         "nothing": None,
         "error": ValueError("broken"),
         "given up": GiveUp("hopeless"),
+        "again": TryAgain("exit code 1"),
+        "again without a word": TryAgain(),
         "exit": SystemExit(3),
         "no JSON": object(),
         "strange text": ValueError("with \0"),
@@ -426,6 +428,8 @@ async def test_each_end_of_a_handler_is_reported_for_what_it_is() -> None:
         "nothing": None,
         "error": "ValueError: broken",
         "given up": "hopeless",
+        "again": "exit code 1",
+        "again without a word": "failed",
         "exit": "SystemExit: 3",
         "strange text": "ValueError: with \\0",
         "cancelled": "the handler was cancelled, and not by the worker",
