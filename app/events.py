@@ -130,6 +130,16 @@ class ProposalRefused(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class DifferenceMended(Event):
+    """The audit found memory and the database at odds over `count` things and mended them. `what` is the kind, `which`
+    names the first of them."""
+
+    what: str
+    count: int
+    which: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SettingsReread(Event):
     """Tenants or queues were changed by plain SQL and are now in force."""
 

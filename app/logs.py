@@ -20,6 +20,7 @@ from app.events import Emit, Event
 _LEVELS: Final = ("debug", "info", "warning", "error")
 
 _LEVEL_OF: Final[dict[type[Event], str]] = {
+    events.DifferenceMended: "warning",
     events.DispatcherAwaited: "warning",
     events.DispatchTakenOver: "error",
     events.GroupCommitted: "debug",
@@ -58,6 +59,7 @@ _LINES: Final[dict[type[Event], Callable[[Any], str]]] = {
     ),
     events.RowSkipped: lambda e: f"[SCHEDULER] skipped job={e.job}: {e.error}",
     events.ProposalRefused: lambda e: f"[SCHEDULER] dropped job={e.job}: its row was changed by hand",
+    events.DifferenceMended: lambda e: f"[AUDIT] mended {e.count}, {e.what}: {', '.join(e.which)}",
     events.SettingsReread: lambda e: f"[SCHEDULER] settings reread tenants={e.tenants} queues={e.queues}",
     events.GroupCommitted: lambda e: (
         f"[STORE] committed writes={e.writes} in {_ms(e.took_ms)}, the commit in {_ms(e.commit_ms)}"

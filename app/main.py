@@ -18,6 +18,7 @@ from app.api.application import create_app
 from app.clock import Clock
 from app.errors import AnotherDispatcher, BadSettings
 from app.events import DispatchTakenOver, Emit, Event, SchemaMigrated, ServerDraining, ServerListening, ServerStopped
+from app.flow.audit import audit
 from app.flow.core import Core, Phase
 from app.flow.dispatch import end_waiting, serve_soon, serve_waiting
 from app.flow.housekeeping import Housekeeper, Round
@@ -39,7 +40,7 @@ if TYPE_CHECKING:  # it needs libraries that are not always there
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
 _ROUNDS: Final[tuple[Round, ...]] = ()
-"""The slow regular work of a service."""
+"""The slow regular work of a service whose time no setting says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ async def running(
         core.writer.start()
         ticker = Ticker(core)
         ticker.start()
-        housekeeper = Housekeeper(core, _ROUNDS)
+        housekeeper = Housekeeper(core, (*_ROUNDS, *_rounds(settings)))
         housekeeper.start()
         meter.watch(core, housekeeper)
         core.phase = Phase.SERVING
@@ -120,6 +121,11 @@ async def running(
                 # A database that is away cannot be told; the next server waits the claim out.
                 with suppress(Exception):
                     await dispatcher.release(engines.writer)
+
+
+def _rounds(settings: Settings) -> tuple[Round, ...]:
+    """The slow regular work whose time a setting says."""
+    return (Round("audit", settings.audit_sec, audit),)
 
 
 @asynccontextmanager

@@ -113,6 +113,9 @@ class Settings:
         "none", _rate, "jobs a second that a tenant may submit if it has no rate of its own; none: no limit"
     )
     default_burst: int | None = _setting("none", _burst, "jobs that such a tenant may submit at once")
+    audit_sec: int = _setting(
+        "30", _whole(1, 3600), "seconds between two comparisons of memory with the database, which mend what differs"
+    )
     log_format: str = _setting(
         "auto", _one_of("auto", "console", "json"), "console, json, or auto: console on a terminal"
     )

@@ -106,9 +106,9 @@ class Core:
         """A connection to look with, apart from the writer; raises `Unavailable` if the database is away."""
         return reading(self.engines)
 
-    async def write(self, run: Callable[[Transaction], Awaitable[T]], *, new_jobs: int = 0) -> T:
+    async def write(self, run: Callable[[Transaction], Awaitable[T]], *, new_jobs: int = 0, alone: bool = False) -> T:
         """`Writer.write`."""
-        return await self.writer.write(run, new_jobs=new_jobs)
+        return await self.writer.write(run, new_jobs=new_jobs, alone=alone)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Work that nobody waits for. It does not die quietly, and the end of the service waits for it."""

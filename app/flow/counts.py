@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from app.flow.moves import Moved
+from app.flow.tally import Tally
 from app.scheduling.job import State
 
 _Key = TypeVar("_Key")
@@ -14,15 +15,22 @@ _WAITING = (State.PENDING, State.QUEUED)
 
 
 class Counts:
-    """Jobs by queue and state, those of all queues by state, and the unfinished ones by tenant."""
+    """Jobs by queue and state, those of all queues by state, and the unfinished ones by tenant.
+
+    What is lacking here beside the database, since rows were typed by hand, is the same after each move that both
+    follow. `corrections` grows with whatever else may have changed it, so that an audit knows whether what it found
+    to be lacking still is.
+    """
 
     def __init__(self) -> None:
+        self.corrections = 0
         self.load((), ())
 
     def load(
         self, by_queue: Iterable[tuple[str, State, int]], unfinished: Iterable[tuple[str, str, State, int]]
     ) -> None:
         """Replace everything: (queue, state, n) of all jobs, (queue, tenant, state, n) of the unfinished."""
+        self.corrected()
         self.by_state: Counter[State] = Counter()
         self._by_queue: defaultdict[str, Counter[State]] = defaultdict(Counter)
         self._by_tenant: defaultdict[str, Counter[State]] = defaultdict(Counter)
@@ -39,6 +47,33 @@ class Counts:
         """These have happened."""
         for moved in moves:
             self._apply(moved)
+
+    def corrected(self) -> None:
+        """Something was noticed that had been done by hand: the numbers are nearer to the database's now."""
+        self.corrections += 1
+
+    def tally(self) -> Tally:
+        """All numbers, as a copy."""
+        tally = Tally()
+        for queue, states in self._by_queue.items():
+            tally.by_queue.update({(queue, state): n for state, n in states.items()})
+        for tenant, states in self._by_tenant.items():
+            tally.by_tenant.update({(tenant, state): n for state, n in states.items()})
+        for queue, tenants in self._queued.items():
+            tally.queued.update({(queue, tenant): n for tenant, n in tenants.items()})
+        return tally
+
+    def make_up(self, lacking: Tally) -> None:
+        """Add what was found to be lacking."""
+        for (queue, state), n in lacking.by_queue.items():
+            _raise(self.by_state, state, n)
+            _raise(self._by_queue[queue], state, n)
+        for (tenant, state), n in lacking.by_tenant.items():
+            _raise(self._by_tenant[tenant], state, n)
+            if not self._by_tenant[tenant]:
+                del self._by_tenant[tenant]
+        for (queue, tenant), n in lacking.queued.items():
+            _raise(self._queued[queue], tenant, n)
 
     def waiting(self, tenant: str, noted: Sequence[Moved]) -> int:
         """Pending and queued jobs of a tenant if the moves `noted` come about."""
@@ -64,12 +99,12 @@ class Counts:
 
     def _apply(self, moved: Moved) -> None:
         queue, tenant, old, new = moved.queue, moved.tenant, moved.old, moved.new
-        if old is not None:
-            _lower(self.by_state, old)
-            _lower(self._by_queue[queue], old)
-            _lower(self._by_tenant[tenant], old)
+        if old is not None and self._lower(self._by_queue[queue], old):
+            _raise(self.by_state, old, -1)
+        if old is not None and not old.is_final:
+            self._lower(self._by_tenant[tenant], old)
         if old is State.QUEUED:
-            _lower(self._queued[queue], tenant)
+            self._lower(self._queued[queue], tenant)
         if new is not None:
             self.by_state[new] += 1
             self._by_queue[queue][new] += 1
@@ -80,10 +115,17 @@ class Counts:
         if not self._by_tenant[tenant]:
             del self._by_tenant[tenant]
 
+    def _lower(self, counter: Counter[_Key], key: _Key) -> bool:
+        """One less, if there is one: a row typed by hand leaves a state that it was never counted in."""
+        if not counter[key]:
+            self.corrected()
+            return False
+        _raise(counter, key, -1)
+        return True
 
-def _lower(counter: Counter[_Key], key: _Key) -> None:
-    """One less, and no zeros kept. A row typed by hand leaves a state that it was never counted in."""
-    if counter[key] > 1:
-        counter[key] -= 1
-    else:
+
+def _raise(counter: Counter[_Key], key: _Key, n: int) -> None:
+    """`n` more, but none below zero, and no zeros kept."""
+    counter[key] += n
+    if counter[key] <= 0:
         del counter[key]

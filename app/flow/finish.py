@@ -118,7 +118,7 @@ async def _lapse(core: Core, tx: Transaction, lease: Lease) -> None:
     job = await jobs.get(connection, lease.job_id)
     if job is None or job.token != lease.token:
         if job is not None and await attempts.outcome_under(connection, job.id, lease.token) is None:
-            _ended_by_hand(core, job)
+            _ended_by_hand(core, tx, job)
         tx.after_commit(core.leases.drop, lease.job_id)
         return
     outcome, error = (Outcome.TIMED_OUT, TIMED_OUT_ERROR) if present.times_out else (Outcome.LAPSED, LAPSED_ERROR)
@@ -127,11 +127,12 @@ async def _lapse(core: Core, tx: Transaction, lease: Lease) -> None:
     tx.after_commit(core.emit, LeaseLapsed(job.id, job.tenant, job.worker or "", outcome, ended.state))
 
 
-def _ended_by_hand(core: Core, job: Job) -> None:
+def _ended_by_hand(core: Core, tx: Transaction, job: Job) -> None:
     """Somebody took the job from its worker by plain SQL: memory learns of it when the lease ends."""
     if job.state.is_final:
         core.order.end(job.tenant, job.queue)
         core.note_move(job, State.SCHEDULED if job.started_at is None else State.RUNNING)
+        tx.after_commit(core.counts.corrected)
 
 
 async def _reported_job(tx: Transaction, job_id: str, token: str) -> tuple[Job, bool]:

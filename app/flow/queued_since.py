@@ -40,6 +40,11 @@ class QueuedSince:
         """The job waits no longer; without effect if it did not."""
         self._line(queue).pop(job_id, None)
 
+    def put_in_order(self) -> None:
+        """Jobs have joined that are queued since earlier than others, by hand."""
+        for label, line in self._lines.items():
+            self._lines[label] = OrderedDict(sorted(line.items(), key=itemgetter(1)))
+
     def oldest(self, label: str) -> datetime | None:
         """Since when the longest waiting job waits, of the queues under `label`; None if none does."""
         line = self._lines.get(label)

@@ -122,21 +122,26 @@ def _fill_counts(core: Core, written: _Written) -> None:
 
 
 def _fill_leases(core: Core, leased: list[Job]) -> None:
-    """A lease that memory knows, from before a doubtful commit, keeps its ends by the monotonic clock. Of any other
-    the end is judged by the wall clock, which may have jumped. Each lasts a heartbeat at least, so that no worker
-    loses one because the service was away."""
     known, core.leases = core.leases, Leases()
-    now, mono = core.clock.now(), core.clock.monotonic_ns()
     for job in leased:
-        soonest = mono + seconds((job.lease_sec or 0) / BEATS_IN_A_LEASE)
-        lease = known.get(job.id)
-        if lease is None or lease.token != job.token:
-            left = (job.lease_expires_at - now).total_seconds() if job.lease_expires_at else 0
-            expires_at = mono + seconds(min(left, LONGEST_LEASE_SEC))
-            lease = Lease(job.id, job.token or "", job.seq, expires_at)
-        timeout_at = lease.timeout_at
-        if timeout_at is None and job.timeout_sec is not None and job.started_at is not None:
-            timeout_at = mono + seconds(job.timeout_sec - (now - job.started_at).total_seconds())
-        expires_at = max(soonest, lease.expires_at)
-        timeout_at = None if timeout_at is None else max(soonest, timeout_at)
-        core.leases.put(replace(lease, expires_at=expires_at, timeout_at=timeout_at))
+        core.leases.put(lease_as_written(core, job, known.get(job.id)))
+
+
+def lease_as_written(core: Core, job: Job, known: Lease | None = None) -> Lease:
+    """The lease that a job's row says. One that memory knows, from before a doubtful commit, keeps its ends by the
+    monotonic clock. Of any other the end is judged by the wall clock, which may have jumped. It lasts a heartbeat at
+    least, so that no worker loses one because the service was away."""
+    now, mono = core.clock.now(), core.clock.monotonic_ns()
+    soonest = mono + seconds((job.lease_sec or 0) / BEATS_IN_A_LEASE)
+    lease = known
+    if lease is None or lease.token != job.token:
+        left = (job.lease_expires_at - now).total_seconds() if job.lease_expires_at else 0
+        lease = Lease(job.id, job.token or "", job.seq, mono + seconds(min(left, LONGEST_LEASE_SEC)))
+    timeout_at = lease.timeout_at
+    if timeout_at is None and job.timeout_sec is not None and job.started_at is not None:
+        timeout_at = mono + seconds(job.timeout_sec - (now - job.started_at).total_seconds())
+    return replace(
+        lease,
+        expires_at=max(soonest, lease.expires_at),
+        timeout_at=None if timeout_at is None else max(soonest, timeout_at),
+    )

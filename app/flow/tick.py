@@ -245,6 +245,7 @@ async def _recount(core: Core, tx: Transaction) -> None:
         core.moves.note(Moved(dropped.queue, dropped.tenant, State.QUEUED, job.state if job else None, job))
         tx.after_commit(core.queued_since.drop, dropped.queue, job_id)  # the move of a row that is gone names no job
     tx.after_commit(core.to_recount.clear)
+    tx.after_commit(core.counts.corrected)
 
 
 async def _forget_lanes(core: Core, tx: Transaction) -> None:

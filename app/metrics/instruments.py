@@ -53,6 +53,9 @@ class Instruments:
         self.refused_proposals = self._counter(
             "refused_proposals", "Jobs the order proposed and the database no longer had queued."
         )
+        self.audit_differences = self._counter(
+            "audit_differences", "Differences between memory and the database that the audit has mended."
+        )
         self.skipped_rows = self._counter("skipped_rows", "Rows that could not be moved as their time demanded.")
         self.loop_failures = self._counter("loop_failures", "Background loops that raised.", "loop")
         self.writer_failures = self._counter("writer_failures", "Groups of writes that could not be committed.")

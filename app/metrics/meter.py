@@ -40,6 +40,7 @@ class Meter:
         self._core: Core
         self._housekeeper: Housekeeper
         self._heard: Mapping[type[Event], Callable[[Any], None]] = {
+            events.DifferenceMended: lambda e: self._instruments.audit_differences().inc(e.count),
             events.GroupCommitted: self._committed,
             events.JobPromoted: self._promoted,
             events.LoopFailed: lambda e: self._instruments.loop_failures(e.loop).inc(),

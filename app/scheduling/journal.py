@@ -114,6 +114,9 @@ class Touched(Generic[K]):
         self._journal = journal
         self._items: dict[K, None] = {}
 
+    def __len__(self) -> int:
+        return len(self._items)
+
     def add(self, item: K) -> None:
         """`item` has changed."""
         if item not in self._items:

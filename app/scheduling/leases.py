@@ -43,6 +43,10 @@ class Leases:
         """The present lease of a job."""
         return self._by_job.get(job_id)
 
+    def tokens(self) -> dict[str, str]:
+        """The token of each lease by job, as a copy."""
+        return {job_id: lease.token for job_id, lease in self._by_job.items()}
+
     def put(self, lease: Lease) -> None:
         """Note a lease, or that it has changed, or that it is to be found again after `take_ended`."""
         self._by_job[lease.job_id] = lease

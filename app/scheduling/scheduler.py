@@ -181,6 +181,41 @@ class Scheduler:
         self._queues[old.queue].settle(lane)
         return new
 
+    # -- what an audit mends
+
+    def adopt(self, job: QueuedJob) -> None:
+        """SQL has `job` queued, and memory has it not at all or otherwise: from now on it waits as SQL says."""
+        known = self._jobs.get(job.id)
+        lane, home = self._lane(job.queue, job.tenant), self._queue(job.queue)
+        if known is not None and (known.queue, known.tenant) == (job.queue, job.tenant):
+            self._take_out(lane, known)
+        elif known is not None:  # another job under the same id
+            self.withdraw(known.id)
+            known = None
+        if known is None and not lane.jobs:
+            home.join(lane)
+        self._put_in(lane, job)
+        home.settle(lane)
+
+    def set_running(self, tenant: str, running: int) -> None:
+        """So many jobs of the tenant are leased, whatever was counted; its lanes may return, or hide."""
+        owner = self._tenant(tenant)
+        could_run = owner.may_run
+        self._set_running(owner, running)
+        self._return_if_opened(owner, could_run=could_run)
+        self._settle_all(owner)
+        self._drop_if_blank(owner)
+
+    def rewrite_lane(self, queue: str, tenant: str) -> None:
+        """SQL is to have the lane's virtual time as it is here; without effect on a lane that is not in memory."""
+        lane = self._find_lane(queue, tenant)
+        if lane is not None:
+            self._books.lanes.add(lane)
+
+    def rewrite_queue(self, name: str) -> None:
+        """SQL is to have the queue's times as they are here."""
+        self._books.queues.add(self._queue(name))
+
     # -- settings
 
     def set_tenant(self, name: str, *, weight: int, max_running: int | None, paused: bool) -> None:
@@ -238,7 +273,32 @@ class Scheduler:
         lanes = [LaneTime(lane.queue, lane.tenant.name, lane.virtual_time) for lane in self._books.lanes.take()]
         return lanes, [queue.time() for queue in self._books.queues.take()]
 
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether `take_dirty` would return anything."""
+        return bool(self._books.lanes or self._books.queues)
+
     # -- reading
+
+    def queued_jobs(self) -> dict[str, QueuedJob]:
+        """All waiting jobs by id, as a copy."""
+        return self._jobs.copy()
+
+    def running_by_tenant(self) -> dict[str, int]:
+        """How many jobs of each tenant are leased, without zeros."""
+        return {name: tenant.running for name, tenant in self._tenants.items() if tenant.running}
+
+    def virtual_times(self) -> dict[tuple[str, str], int]:
+        """Of every lane in memory, by (queue, tenant)."""
+        return {
+            (lane.queue, name): lane.virtual_time
+            for name, tenant in self._tenants.items()
+            for lane in tenant.lanes.values()
+        }
+
+    def queue_times(self) -> list[QueueTime]:
+        """Of every queue in memory."""
+        return [queue.time() for queue in self._queues.values()]
 
     def queued_job(self, job_id: str) -> QueuedJob | None:
         """The job as it waits, None if it does not."""

@@ -52,6 +52,9 @@ SQLITE_BEGIN: Final = "sqlite_begin"
 """The execution option that says how a transaction begins on SQLite. Writers take the lock at once: one that
 reads first and then writes would fail with BUSY_SNAPSHOT however long the busy timeout is."""
 
+FROZEN: Final[Mapping[str, Mapping[str, Any]]] = {SQLITE: {}, POSTGRES: {"isolation_level": "REPEATABLE READ"}}
+"""The execution options of a transaction whose every statement sees the same. On SQLite each does."""
+
 
 def refuse_old_sqlite(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> None:
     if version < OLDEST_SQLITE:

@@ -3,7 +3,7 @@ which rows it moved; whoever calls it compares that with what was meant."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any, Final
@@ -257,3 +257,61 @@ async def count_pending(connection: AsyncConnection) -> Sequence[Any]:
     c = jobs.c
     counted = select(c.queue, c.tenant, func.count()).where(IS_PENDING).group_by(c.queue, c.tenant)
     return (await connection.execute(counted)).all()
+
+
+# --- For the audit: light enough to look at everything again and again ---------------------------------------
+
+_SLICE_ROWS: Final = 500
+
+
+async def queued_places(connection: AsyncConnection) -> AsyncIterator[Sequence[Any]]:
+    """(id, seq, priority, effective_priority) of every queued job, in slices: all that can change while it waits."""
+    c = jobs.c
+    wanted = select(c.id, c.seq, c.priority, c.effective_priority).where(IS_QUEUED)
+    async for rows in (await connection.stream(wanted)).partitions(_SLICE_ROWS):
+        yield rows
+
+
+async def lease_tokens(connection: AsyncConnection) -> AsyncIterator[Sequence[Any]]:
+    """(id, token) of every scheduled or running job, in slices."""
+    async for rows in (await connection.stream(select(jobs.c.id, jobs.c.token).where(IS_ACTIVE))).partitions(
+        _SLICE_ROWS
+    ):
+        yield rows
+
+
+async def count_unfinished(connection: AsyncConnection) -> list[tuple[str, str, State, int]]:
+    """(queue, tenant, state, how many jobs) of the states that are not final."""
+    c, counted = jobs.c, list[tuple[str, str, State, int]]()
+    for state, is_so in ((State.PENDING, IS_PENDING), (State.QUEUED, IS_QUEUED)):
+        wanted = select(c.queue, c.tenant, func.count()).where(is_so).group_by(c.queue, c.tenant)
+        counted += [(queue, tenant, state, n) for queue, tenant, n in await connection.execute(wanted)]
+    leased = select(c.queue, c.tenant, c.state, func.count()).where(IS_ACTIVE).group_by(c.queue, c.tenant, c.state)
+    counted += [(queue, tenant, State(state), n) for queue, tenant, state, n in await connection.execute(leased)]
+    return counted
+
+
+async def count_by_state(connection: AsyncConnection) -> dict[State, int]:
+    """How many jobs there are in each state, without those in which there are none. Reads an index, not the rows."""
+    counted = await connection.execute(select(jobs.c.state, func.count()).group_by(jobs.c.state))
+    return {State(state): n for state, n in counted}
+
+
+async def count_between(connection: AsyncConnection, after_seq: int, upto_seq: int) -> Sequence[Any]:
+    """(queue, state, how many) of the jobs with these numbers."""
+    c = jobs.c
+    counted = select(c.queue, c.state, func.count()).where(c.seq > after_seq, c.seq <= upto_seq)
+    return (await connection.execute(counted.group_by(c.queue, c.state))).all()
+
+
+async def with_ids(connection: AsyncConnection, ids: Iterable[str]) -> dict[str, Job]:
+    """Those of the jobs that there are, by id."""
+    found = await dialect.select_each(connection, jobs, [{"id": job_id} for job_id in ids], keys=["id"])
+    return {row.id: Job(*row) for row in found}
+
+
+async def count_leased(connection: AsyncConnection, tenants: Sequence[str]) -> dict[str, int]:
+    """How many scheduled or running jobs each of the tenants has, without zeros."""
+    c = jobs.c
+    counted = select(c.tenant, func.count()).where(IS_ACTIVE, c.tenant.in_(tenants)).group_by(c.tenant)
+    return {row.tenant: row[1] for row in await connection.execute(counted)}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any, Final
 
 from sqlalchemy import delete, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -10,6 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.scheduling.scheduler import LaneTime, QueueState, QueueTime
 from app.store import dialect
 from app.store.schema import lanes, queues
+
+_SLICE_ROWS: Final = 1000
 
 
 async def ensure(connection: AsyncConnection, names: Sequence[str]) -> None:
@@ -35,6 +38,20 @@ async def every_lane(connection: AsyncConnection) -> list[LaneTime]:
     """All lanes that have a row."""
     rows = await connection.execute(select(lanes.c.queue, lanes.c.tenant, lanes.c.virtual_time))
     return [LaneTime(*row) for row in rows]
+
+
+async def lanes_in_slices(connection: AsyncConnection) -> AsyncIterator[Sequence[Any]]:
+    """(queue, tenant, virtual_time) of every lane that has a row, in slices."""
+    wanted = select(lanes.c.queue, lanes.c.tenant, lanes.c.virtual_time)
+    async for rows in (await connection.stream(wanted)).partitions(_SLICE_ROWS):
+        yield rows
+
+
+async def some_lanes(connection: AsyncConnection, pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    """The virtual times of those of the lanes, given as (queue, tenant), that have a row."""
+    rows = [{"queue": queue, "tenant": tenant} for queue, tenant in pairs]
+    found = await dialect.select_each(connection, lanes, rows, keys=["queue", "tenant"])
+    return {(row.queue, row.tenant): row.virtual_time for row in found}
 
 
 async def save_lanes(connection: AsyncConnection, moved: Sequence[LaneTime]) -> None:

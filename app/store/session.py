@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TypeAlias
 
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.errors import Unavailable
-from app.store.dialect import is_unavailable
+from app.store.dialect import FROZEN, is_unavailable
 from app.store.engine import Engines
+from app.store.schema import dispatcher
 
 Connection: TypeAlias = AsyncConnection
 
@@ -19,9 +21,31 @@ Connection: TypeAlias = AsyncConnection
 @asynccontextmanager
 async def reading(engines: Engines) -> AsyncIterator[Connection]:
     """One transaction that sees what is committed and waits for no writer. Raises `Unavailable`."""
-    try:
+    with _unavailable_if_away():
         async with engines.reader.begin() as connection:
             yield connection
+
+
+@asynccontextmanager
+async def freezing(engines: Engines) -> AsyncIterator[Connection]:
+    """A connection that is in no transaction yet; from `freeze` on it sees the database as it was at that call,
+    however long it looks. Raises `Unavailable`."""
+    with _unavailable_if_away():
+        async with engines.reader.connect() as connection:
+            yield await connection.execution_options(**FROZEN[engines.dialect])
+
+
+async def freeze(connection: Connection) -> None:
+    """Begin the transaction of `freezing`; once more, if it has begun already."""
+    await connection.rollback()
+    await connection.begin()
+    await connection.execute(select(dispatcher.c.epoch))  # it is the first look that settles what is seen
+
+
+@contextmanager
+def _unavailable_if_away() -> Iterator[None]:
+    try:
+        yield
     except Exception as error:
         if is_unavailable(error):
             raise Unavailable("the database cannot be read right now") from error

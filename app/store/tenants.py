@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import and_, false, not_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -14,6 +14,7 @@ from app.scheduling.tenant import TenantSettings
 from app.store import dialect
 from app.store.schema import tenants
 
+_SLICE_ROWS: Final = 1000
 _SETTINGS = tuple(TenantSettings.__slots__)
 
 _IS_DEFAULT = and_(
@@ -66,6 +67,18 @@ async def get(connection: AsyncConnection, name: str) -> TenantRow | None:
 async def every(connection: AsyncConnection) -> list[TenantRow]:
     """All tenants, by name."""
     return [_row(row) for row in await connection.execute(_SELECT)]
+
+
+async def names_in_slices(connection: AsyncConnection) -> AsyncIterator[Sequence[str]]:
+    """All names, in slices."""
+    async for rows in (await connection.stream(select(tenants.c.name))).partitions(_SLICE_ROWS):
+        yield [name for (name,) in rows]
+
+
+async def some_names(connection: AsyncConnection, names: Sequence[str]) -> set[str]:
+    """Those of the names that a tenant has."""
+    found = await dialect.select_each(connection, tenants, [{"name": name} for name in names], keys=["name"])
+    return {row.name for row in found}
 
 
 async def configured(connection: AsyncConnection) -> list[TenantRow]:

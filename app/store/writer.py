@@ -82,6 +82,7 @@ class _Refused:
 class _Write(Generic[T]):
     run: Callable[[Transaction], Awaitable[T]]
     new_jobs: int
+    alone: bool
     future: asyncio.Future[T]
     span: Span
 
@@ -160,12 +161,13 @@ class Writer:
         """Set once another process has taken over this database."""
         return self._lost
 
-    async def write(self, run: Callable[[Transaction], Awaitable[T]], *, new_jobs: int = 0) -> T:
+    async def write(self, run: Callable[[Transaction], Awaitable[T]], *, new_jobs: int = 0, alone: bool = False) -> T:
         """Run `run` inside a transaction and answer once it is durable.
 
         `new_jobs` is how many jobs it will insert at most. `run` may be called again after a rollback, so
         whatever it does to memory beyond `Memory` belongs into `Transaction.after_commit`. A
-        `FairlaneError` that it raises is its answer and hurts no other write.
+        `FairlaneError` that it raises is its answer and hurts no other write. `alone` shares the transaction
+        with no other write: as `run` begins, memory and the database are at one and the same commit.
 
         Raises what `run` raises, and `Unavailable` if the database cannot be written.
         """
@@ -174,7 +176,7 @@ class Writer:
         if self._lost is not None:
             raise Unavailable(str(self._lost))
         with self._spans.span("write") as span:
-            item = _Write(run, new_jobs, asyncio.get_running_loop().create_future(), span)
+            item = _Write(run, new_jobs, alone, asyncio.get_running_loop().create_future(), span)
             self._waiting.append(item)
             self._wake.set()
             answer: T = await item.future
@@ -196,9 +198,13 @@ class Writer:
     def _take_group(self) -> list[_Write[Any]]:
         group: list[_Write[Any]] = []
         while self._waiting and len(group) < GROUP_WRITES:
+            if self._waiting[0].alone and group:
+                break
             item = self._waiting.popleft()
             if item.is_wanted():
                 group.append(item)
+                if item.alone:
+                    break
         return group
 
     async def _serve_group(self, group: Sequence[_Write[Any]]) -> None:
