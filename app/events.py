@@ -140,6 +140,14 @@ class DifferenceMended(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class JobsRetired(Event):
+    """Finished jobs were deleted with their attempts, for they had ended before the time `before`."""
+
+    count: int
+    before: str
+
+
+@dataclass(frozen=True, slots=True)
 class SettingsReread(Event):
     """Tenants or queues were changed by plain SQL and are now in force."""
 

@@ -18,6 +18,7 @@ from app.api.application import create_app
 from app.clock import Clock
 from app.errors import AnotherDispatcher, BadSettings
 from app.events import DispatchTakenOver, Emit, Event, SchemaMigrated, ServerDraining, ServerListening, ServerStopped
+from app.flow import retention
 from app.flow.audit import audit
 from app.flow.core import Core, Phase
 from app.flow.dispatch import end_waiting, serve_soon, serve_waiting
@@ -124,8 +125,11 @@ async def running(
 
 
 def _rounds(settings: Settings) -> tuple[Round, ...]:
-    """The slow regular work whose time a setting says."""
-    return (Round("audit", settings.audit_sec, audit),)
+    """The slow regular work that settings speak of."""
+    return (
+        Round("audit", settings.audit_sec, audit),
+        Round("retention", retention.EVERY_SEC, retention.retire),
+    )
 
 
 @asynccontextmanager

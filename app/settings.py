@@ -56,6 +56,15 @@ def _rate(raw: str) -> float | None:
     return number
 
 
+def _days(raw: str) -> int | None:
+    if raw == "never":
+        return None
+    try:
+        return _whole(1, 36_500)(raw)
+    except _Unusable as expected:
+        raise _Unusable(f"{expected}, or never to keep all") from None
+
+
 def _burst(raw: str) -> int | None:
     return None if raw == "none" else _whole(1, 1_000_000_000)(raw)
 
@@ -116,6 +125,9 @@ class Settings:
     audit_sec: int = _setting(
         "30", _whole(1, 3600), "seconds between two comparisons of memory with the database, which mend what differs"
     )
+    retention_days: int | None = _setting(
+        "30", _days, "days after its end that a finished job is deleted with its attempts; never: kept for ever"
+    )
     log_format: str = _setting(
         "auto", _one_of("auto", "console", "json"), "console, json, or auto: console on a terminal"
     )
@@ -133,6 +145,8 @@ class Settings:
         """Every setting as text, by its variable's name, without the password in the database's address."""
         texts = {PREFIX + f.name.upper(): _as_text(getattr(self, f.name)) for f in fields(self)}
         texts[PREFIX + "DATABASE_URL"] = without_password(self.database_url)
+        if self.retention_days is None:
+            texts[PREFIX + "RETENTION_DAYS"] = "never"
         return texts
 
 

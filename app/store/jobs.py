@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Update, and_, bindparam, func, select, update
+from sqlalchemy import ColumnElement, Update, and_, bindparam, delete, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import ReturningUpdate
 
@@ -257,6 +257,42 @@ async def count_pending(connection: AsyncConnection) -> Sequence[Any]:
     c = jobs.c
     counted = select(c.queue, c.tenant, func.count()).where(IS_PENDING).group_by(c.queue, c.tenant)
     return (await connection.execute(counted)).all()
+
+
+# --- Finished jobs leave -------------------------------------------------------------------------------------
+
+
+async def finished_before(
+    connection: AsyncConnection, moment: datetime, *, after: tuple[datetime, int] | None, limit: int
+) -> Sequence[Any]:
+    """(completed_at, seq, id) of the first `limit` jobs to end before `moment`, beyond one that was found before."""
+    c = jobs.c
+    wanted = [c.completed_at.is_not(None), c.completed_at < moment]
+    if after is not None:
+        ended, seq = after
+        wanted.append(or_(c.completed_at > ended, and_(c.completed_at == ended, c.seq > seq)))
+        wanted.append(c.completed_at >= ended)  # what an index is entered by
+    first = select(c.completed_at, c.seq, c.id).where(*wanted).order_by(c.completed_at, c.seq).limit(limit)
+    return (await connection.execute(first)).all()
+
+
+async def finished_of(connection: AsyncConnection, tenant: str, after_seq: int, limit: int) -> Sequence[Any]:
+    """(seq, id) of the first `limit` finished jobs of a tenant by `seq`, beyond `after_seq`."""
+    c = jobs.c
+    wanted = select(c.seq, c.id).where(c.tenant == tenant, c.completed_at.is_not(None), c.seq > after_seq)
+    return (await connection.execute(wanted.order_by(c.seq).limit(limit))).all()
+
+
+async def count_of(connection: AsyncConnection, tenant: str) -> int:
+    """How many jobs a tenant has, in all states."""
+    return (await connection.execute(select(func.count()).where(jobs.c.tenant == tenant))).scalar_one()
+
+
+async def delete_if_finished(connection: AsyncConnection, ids: Sequence[str]) -> list[tuple[str, str, State]]:
+    """Delete jobs, and with them their attempts; (queue, tenant, state) of each that was there and final."""
+    c = jobs.c
+    gone = delete(jobs).where(c.id.in_(ids), c.completed_at.is_not(None)).returning(c.queue, c.tenant, c.state)
+    return [(queue, tenant, State(state)) for queue, tenant, state in await connection.execute(gone)]
 
 
 # --- For the audit: light enough to look at everything again and again ---------------------------------------

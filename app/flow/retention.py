@@ -1,0 +1,83 @@
+"""Finished jobs leave the history, some time after their end, and their attempts and idempotency keys with them: in
+batches that hold the writer no longer than a claim does. What was rolled up by the hour stays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+from app.clock import rfc3339
+from app.errors import Unavailable
+from app.events import JobsRetired, RowSkipped
+from app.flow.core import Core, Phase
+from app.flow.moves import Moved
+from app.store import jobs
+from app.store.transaction import Transaction
+
+EVERY_SEC: Final = 60.0
+DELETED_AT_ONCE: Final = 100
+"""Most jobs deleted in one transaction."""
+
+_BATCHES: Final = 100
+"""Most batches in one round, so that it is told what has gone."""
+
+_REST: Final = 4
+"""How much longer to rest after a batch than it took: at most a fifth of the writer's time is spent on the past."""
+
+
+async def retire(core: Core) -> bool:
+    """Delete what ended long enough ago, the oldest first; whether there may be more. Raises `Unavailable`."""
+    before = await deletable_before(core)
+    if before is None:
+        return False
+    retired, last = 0, None
+    try:
+        for _ in range(_BATCHES):
+            async with core.reading() as connection:
+                found = await jobs.finished_before(connection, before, after=last, limit=DELETED_AT_ONCE)
+            retired += await delete_in_peace(core, [row.id for row in found])
+            if len(found) < DELETED_AT_ONCE or core.phase is Phase.DRAINING:
+                return False
+            last = (found[-1].completed_at, found[-1].seq)
+    finally:
+        if retired:
+            core.emit(JobsRetired(retired, rfc3339(before)))
+    return retired > 0
+
+
+async def deletable_before(core: Core) -> datetime | None:
+    """What ended before this time may go; None if nothing may."""
+    days = core.settings.retention_days
+    return None if days is None else core.clock.now() - timedelta(days=days)
+
+
+async def delete_in_peace(core: Core, ids: Sequence[str]) -> int:
+    """Delete those of the jobs that are finished, and leave the writer to others for a while; how many there were. A
+    row that the database keeps, since somebody's own table refers to it, is told and passed over.
+
+    Raises `Unavailable`.
+    """
+    if not ids:
+        return 0
+    began = core.clock.monotonic()
+    try:
+        return await core.write(partial(_delete, core, ids))
+    except Unavailable:
+        raise
+    except Exception as error:  # noqa: BLE001 - one of the rows; find out which
+        if len(ids) == 1:
+            core.emit(RowSkipped(ids[0], f"{type(error).__name__}: {error}"))
+            return 0
+        return sum([await delete_in_peace(core, [job_id]) for job_id in ids])
+    finally:
+        await asyncio.sleep(_REST * (core.clock.monotonic() - began))
+
+
+async def _delete(core: Core, ids: Sequence[str], tx: Transaction) -> int:
+    gone = await jobs.delete_if_finished(await tx.settled(), ids)
+    for queue, tenant, state in gone:
+        core.moves.note(Moved(queue, tenant, state, None, None))
+    return len(gone)

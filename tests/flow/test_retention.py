@@ -1,0 +1,166 @@
+"""Finished jobs leave after their time, with all that is theirs, and nothing else leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pytest
+
+from app.errors import NotFound
+from app.events import JobsRetired, RowSkipped
+from app.flow import look, retention
+from app.flow.audit import audit
+from app.flow.core import Phase
+from app.flow.moves import Moved
+from app.flow.retention import retire
+from app.flow.retry import retry
+from app.scheduling.job import Job, State
+from tests.databases import Database
+from tests.flow.harness import PATIENCE_SEC, FakeClock, Running, by_hand, commits_of, service
+from tests.flow.scenes import set_up
+from tests.flow.views import assert_memory_equals_sql
+
+DAY: Final = 86_400.0
+
+
+async def retired(running: Running) -> int:
+    """All that there is to do; how many jobs have gone."""
+    before = len(running.heard.all(JobsRetired))
+    async with asyncio.timeout(PATIENCE_SEC):
+        while await retire(running.core):
+            pass
+    return sum(event.count for event in running.heard.all(JobsRetired)[before:])
+
+
+async def finished(running: Running, name: str = "unit", **asked: Any) -> Job:
+    """A job that was completed at its second attempt."""
+    job = await running.submit(name=name, **asked)
+    await running.release(await running.claim_one())
+    completed = await running.complete(await running.claim_one(start=True))
+    assert completed.id == job.id
+    return completed
+
+
+async def test_what_ended_long_ago_leaves_with_its_attempts_and_its_key(database: Database) -> None:
+    async with service(database, retention_days=7) as running:
+        old = await finished(running, "old", idempotency_key="nightly")
+        failed = await _failed(running)
+        withdrawn = await running.cancel(await running.submit())
+        running.clock.advance(5 * DAY)
+        young = await finished(running, "young")
+        again = await retry(running.core, failed.id)
+        running.clock.advance(2 * DAY + 1)
+
+        assert await retired(running) == 3
+
+        for job in (old, failed, withdrawn):
+            with pytest.raises(NotFound):
+                await look.get_job(running.core, job.id)
+        assert (await look.get_job(running.core, young.id)).state is State.COMPLETED
+        assert (await look.get_job(running.core, again.id)).retry_of == failed.id
+        assert await database.fetch(
+            "SELECT DISTINCT j.test_suite FROM job_attempts a JOIN jobs j ON j.id = a.job_id"
+        ) == [("young",)]
+        assert await database.value("SELECT count(*) FROM job_attempts") == 2
+        assert (await running.submit(name="another", idempotency_key="nightly")).id != old.id
+        await assert_memory_equals_sql(running.core)
+        assert await retired(running) == 0
+
+
+async def _failed(running: Running) -> Job:
+    await running.submit(name="bad")
+    return await running.fail(await running.claim_one(start=True), retry=False)
+
+
+async def test_what_is_not_finished_stays_however_old(database: Database) -> None:
+    async with service(database, retention_days=1) as running:
+        scene = await set_up(running)
+        running.clock.flow(-1)  # leases and limits go by this clock alone
+        running.clock.jump(400 * DAY)
+
+        assert await retired(running) == 0
+        assert (await look.get_job(running.core, scene.pending.id)).state is State.PENDING
+        await assert_memory_equals_sql(running.core)
+
+
+async def test_never_keeps_all(database: Database) -> None:
+    async with service(database, retention_days="never") as running:
+        await finished(running)
+        running.clock.advance(30_000 * DAY)
+
+        assert await retired(running) == 0
+        assert look.stats(running.core).total_jobs == 1
+
+
+async def test_a_number_is_never_given_twice(database: Database) -> None:
+    """Not even that of the newest job, nor when every row is gone, nor after a restart."""
+    clock = FakeClock()
+    async with service(database, clock=clock, retention_days=1) as running:
+        newest = (await finished(running)).seq
+        running.clock.advance(2 * DAY)
+        assert await retired(running) == 1
+        after = (await finished(running)).seq
+        assert after > newest
+        running.clock.advance(2 * DAY)
+        assert await retired(running) == 1
+    async with service(database, clock=clock.of_next_process()) as running:
+        assert (await running.submit()).seq > after
+
+
+async def test_it_works_in_batches_and_says_what_has_gone(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "DELETED_AT_ONCE", 3)
+    monkeypatch.setattr(retention, "_BATCHES", 2)
+    async with service(database, retention_days=1) as running:
+        for n in range(8):
+            await running.submit(name=str(n))
+        await by_hand(database, "UPDATE jobs SET state = 'cancelled', completed_at = (SELECT max(run_at) FROM jobs)")
+        assert not await audit(running.core)  # all ended at the same moment, which our own never do
+        moves: list[Sequence[Moved]] = []
+        running.core.moves.listen(moves.append)
+        running.clock.advance(2 * DAY)
+
+        with commits_of(running.core) as commits:
+            assert await retire(running.core) is True
+            assert len(commits) == 2
+        assert await retire(running.core) is False
+
+        assert [event.count for event in running.heard.all(JobsRetired)] == [6, 2]
+        assert [len(of_commit) for of_commit in moves] == [3, 3, 2]
+        assert {(moved.old, moved.new, moved.job) for of_commit in moves for moved in of_commit} == {
+            (State.CANCELLED, None, None)
+        }
+        assert look.stats(running.core).total_jobs == 0
+        assert not await audit(running.core)
+
+
+async def test_a_row_that_the_database_keeps_stops_no_other(database: Database) -> None:
+    kept_by = "CREATE TABLE verdicts (job_id {} REFERENCES jobs (id))".format(
+        "UUID" if database.kind == "postgres" else "TEXT"
+    )
+    async with service(database, retention_days=1) as running:
+        jobs = [await running.cancel(await running.submit(name=str(n))) for n in range(3)]
+        await by_hand(database, kept_by, f"INSERT INTO verdicts VALUES ('{jobs[0].id}')")
+        running.clock.advance(2 * DAY)
+
+        try:
+            assert await retired(running) == 2
+
+            [skipped] = running.heard.all(RowSkipped)
+            assert skipped.job == jobs[0].id
+            await assert_memory_equals_sql(running.core)
+        finally:
+            await by_hand(database, "DROP TABLE verdicts")
+
+
+async def test_the_end_of_the_service_waits_for_one_batch(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "DELETED_AT_ONCE", 1)
+    async with service(database, retention_days=1) as running:
+        for n in range(3):
+            await running.cancel(await running.submit(name=str(n)))
+        running.clock.advance(2 * DAY)
+        running.core.phase = Phase.DRAINING
+
+        assert await retire(running.core) is False
+        assert look.stats(running.core).total_jobs == 2
