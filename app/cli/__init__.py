@@ -16,6 +16,7 @@ from app.cli.pause import pause, resume
 from app.cli.queues import queues
 from app.cli.retry import retry
 from app.cli.serve import serve
+from app.cli.snapshot import snapshot
 from app.cli.submit import submit
 from app.cli.tenant import tenant
 from app.cli.tenants import tenants
@@ -35,7 +36,7 @@ main.fill(
         "Jobs": (submit, jobs, job, wait, cancel, retry),
         "Tenants and queues": (tenants, tenant, queues, pause, resume),
         "At work": (worker, top),
-        "The service": (serve, migrate, config),
+        "The service": (serve, migrate, snapshot, config),
         "This shell": (completion,),
     }
 )

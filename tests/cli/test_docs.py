@@ -23,6 +23,7 @@ DIFFERS = (
     (re.compile(r"\[Errno \d+\]"), "[Errno <number>]"),
     (re.compile(r"^\[WORKER\].*\n", re.MULTILINE), ""),
     (re.compile(r"\(byte \d+\)|invalid character|expected 'null'"), "<malformed>"),
+    (re.compile(r"\d+\.\d MB"), "<size> MB"),
     (re.compile(r" +"), " "),
 )
 
@@ -50,6 +51,7 @@ async def test_the_examples_print_what_the_page_says(sqlite_database: Database, 
     await asyncio.to_thread(make_program, tmp_path)
     async with serving(sqlite_database.url) as served:
         variables = environ(served.url)
+        variables["FAIRLANE_DATABASE_URL"] = sqlite_database.url
         variables["PATH"] = f"{tmp_path}/bin:{variables['PATH']}"
         for script, printed in await asyncio.to_thread(list, examples()):
             process = await asyncio.create_subprocess_exec(
