@@ -75,6 +75,17 @@ class Conflict(FairlaneError):
         self.state = state
 
 
+class Unfinished(FairlaneError):
+    """A tenant cannot be erased while a job of it is not final."""
+
+    def __init__(self, tenant: str, jobs: int) -> None:
+        super().__init__(
+            f"tenant {tenant} has {jobs} unfinished jobs; cancel them, or let them end, before it is erased"
+        )
+        self.tenant = tenant
+        self.jobs = jobs
+
+
 class LeaseLost(Conflict):
     """The token is not the job's present lease. The worker must stop."""
 

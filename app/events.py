@@ -148,6 +148,13 @@ class JobsRetired(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TenantErased(Event):
+    """Nothing is kept of this tenant any more."""
+
+    tenant: str
+
+
+@dataclass(frozen=True, slots=True)
 class SettingsReread(Event):
     """Tenants or queues were changed by plain SQL and are now in force."""
 

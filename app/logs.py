@@ -61,6 +61,7 @@ _LINES: Final[dict[type[Event], Callable[[Any], str]]] = {
     events.ProposalRefused: lambda e: f"[SCHEDULER] dropped job={e.job}: its row was changed by hand",
     events.DifferenceMended: lambda e: f"[AUDIT] mended {e.count}, {e.what}: {', '.join(e.which)}",
     events.JobsRetired: lambda e: f"[STORE] deleted {e.count} jobs that had ended before {e.before}",
+    events.TenantErased: lambda e: f"[STORE] erased tenant={e.tenant}",
     events.SettingsReread: lambda e: f"[SCHEDULER] settings reread tenants={e.tenants} queues={e.queues}",
     events.GroupCommitted: lambda e: (
         f"[STORE] committed writes={e.writes} in {_ms(e.took_ms)}, the commit in {_ms(e.commit_ms)}"

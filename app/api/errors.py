@@ -27,6 +27,7 @@ from app.errors import (
     RateLimited,
     TooManyQueued,
     Unavailable,
+    Unfinished,
 )
 from app.events import Emit
 
@@ -81,6 +82,7 @@ _STATUSES: Final[Mapping[type[Exception], int]] = {
     NoSuchPath: 404,
     WrongMethod: 405,
     Conflict: 409,
+    Unfinished: 409,
     BodyTooLarge: 413,
     NotJson: 415,
     KeyReused: 422,

@@ -260,6 +260,12 @@ class CancelBody(Asked):
         return CancelFilter(**wanted)
 
 
+class EraseBody(Asked):
+    """Whether to look only."""
+
+    dry_run: bool = False
+
+
 class TenantBody(Asked):
     """All that is set of a tenant."""
 
@@ -485,6 +491,16 @@ class TenantAnswer(Answer):
     running: int
     created_at: Time
     updated_at: Time
+
+
+class ErasureAnswer(Answer):
+    """How far a tenant is erased: jobs that this call has deleted, those that are left, and how many of them are not
+    final. Once `is_gone`, nothing of it is left."""
+
+    erased: int
+    left: int
+    unfinished: int
+    is_gone: bool
 
 
 class QueueAnswer(Answer):

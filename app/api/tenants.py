@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from litestar import get, patch, put
+from litestar import get, patch, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
+from litestar.status_codes import HTTP_200_OK
 
 from app.api.decode import fault_of
 from app.api.document import documented
 from app.api.fields import Name
-from app.api.schemas import QueueAnswer, QueueBody, TenantAnswer, TenantBody, TenantChanges
-from app.errors import FieldError, InvalidRequest, NotFound, Unavailable
-from app.flow import tenancy
+from app.api.schemas import EraseBody, ErasureAnswer, QueueAnswer, QueueBody, TenantAnswer, TenantBody, TenantChanges
+from app.errors import FieldError, InvalidRequest, NotFound, Unavailable, Unfinished
+from app.flow import erase, tenancy
 from app.flow.core import Core
 
 
@@ -39,6 +40,13 @@ async def patch_tenant(core: NamedDependency[Core], name: FromPath[str], data: J
     return TenantAnswer.of(await tenancy.patch_tenant(core, _known(name), data.to_changes()))
 
 
+@post("/tenants/{name:str}/erase", status_code=HTTP_200_OK, **documented(NotFound, Unfinished, Unavailable))
+async def erase_tenant(core: NamedDependency[Core], name: FromPath[str], data: JSONBody[EraseBody]) -> ErasureAnswer:
+    """Delete all that is kept of a tenant, for some seconds. If `is_gone` is false, the same call goes on."""
+    do = erase.look_before_erasing if data.dry_run else erase.erase_tenant
+    return ErasureAnswer.of(await do(core, _known(name)))
+
+
 @get("/queues", **documented(Unavailable))
 async def list_queues(core: NamedDependency[Core]) -> list[QueueAnswer]:
     """List all queues by name."""
@@ -63,4 +71,4 @@ def _known(name: str) -> str:
     return name
 
 
-HANDLERS = (list_tenants, get_tenant, put_tenant, patch_tenant, list_queues, put_queue)
+HANDLERS = (list_tenants, get_tenant, put_tenant, patch_tenant, erase_tenant, list_queues, put_queue)

@@ -1,4 +1,4 @@
-"""`fairlane tenant`: set, load."""
+"""`fairlane tenant`: set, load, erase."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import IO, Any
 import click
 
 from app.cli.connection import connected
-from app.cli.exits import Stopped, code_of, sentence_of
+from app.cli.exits import Exit, Stopped, code_of, sentence_of
 from app.cli.names import tenant_names
 from app.cli.printable import printable
 from app.cli.tenant_file import SETTINGS, NewTenant, read_tenants
@@ -96,6 +96,52 @@ def load(client: Client, file: IO[bytes]) -> None:
         except FairlaneError as error:
             raise _half_done(wanted[done:], error) from error
         click.echo(_change(before.get(each.name), after))
+
+
+@tenant.command()
+@click.argument("name", shell_complete=tenant_names)
+@click.option("--dry-run", is_flag=True, help="only say what there is to delete")
+@click.option("--cancel", is_flag=True, help="cancel its unfinished jobs first")
+@click.option("--yes", is_flag=True, help="do not ask")
+@connected()
+def erase(client: Client, name: str, *, dry_run: bool, cancel: bool, yes: bool) -> None:
+    """Delete all that is kept of a tenant: its jobs with their attempts, its settings, its figures, its name.
+
+    Nothing brings it back. A tenant with unfinished jobs is refused unless they are cancelled first, and new ones may
+    come meanwhile. Where the command was cut, the same one goes on.
+
+    \b
+    fairlane tenant erase acme --dry-run
+    """
+    found = client.erase_tenant(name, dry_run=True)
+    shown = printable(name)
+    if dry_run:
+        click.echo(f"{shown}: {found.left} jobs would be deleted, {found.unfinished} of them unfinished")
+        return
+    if not yes:
+        click.confirm(f"Delete all that is kept of {shown}, {found.left} jobs?", abort=True)
+    if cancel and found.unfinished:
+        click.echo(f"{client.cancel_jobs(name)} cancelled")
+    click.echo(f"{shown}: {_erase_all(client, name)} jobs deleted, and the tenant")
+
+
+def _erase_all(client: Client, name: str) -> int:
+    """Call until it is gone; how many jobs there were."""
+    erased = 0
+    while True:
+        try:
+            done = client.erase_tenant(name)
+        except NotFound:  # it was there a moment ago: a try whose answer was lost has done it
+            return erased
+        erased += done.erased
+        if done.is_gone:
+            return erased
+        if not done.erased:
+            raise Stopped(
+                f"{erased} jobs deleted, but {name} is still there with {done.left}; try again, and if that does not"
+                " help, the service's log says what stands in the way",
+                Exit.NOT_NOW,
+            )
 
 
 def _half_done(left: list[NewTenant], error: FairlaneError) -> Stopped:

@@ -21,6 +21,7 @@ from app.client.wire import (
     Beat,
     ClaimedJob,
     Completed,
+    Erasure,
     Failed,
     Hold,
     Job,
@@ -508,6 +509,21 @@ def patch_tenant(
         "paused": paused,
     }
     return Call(_patch(f"/tenants/{_segment(name)}", _without_unset(body)), _reads(Tenant))
+
+
+def erase_tenant(name: str, *, dry_run: bool = False) -> Call[Erasure]:
+    """Delete all that is kept of a tenant: its jobs with their attempts and keys, its settings, its name. The service
+    works on it for some seconds; call again until the answer says `is_gone`.
+
+    Args:
+        dry_run: say what there is to delete, and delete nothing.
+
+    Raises:
+        Conflict: a job of it is not final.
+        NotFound: there is no such tenant, perhaps since a try whose answer was lost had erased it.
+        Unavailable, DeadlineExceeded.
+    """
+    return Call(_post(f"/tenants/{_segment(name)}/erase", {"dry_run": dry_run}), _reads(Erasure), wait_sec=_LONG_SEC)
 
 
 def list_queues() -> Call[list[Queue]]:

@@ -172,6 +172,7 @@ class Client(_Connected):
     get_tenant = _blocking(calls.get_tenant)
     put_tenant = _blocking(calls.put_tenant)
     patch_tenant = _blocking(calls.patch_tenant)
+    erase_tenant = _blocking(calls.erase_tenant)
     list_queues = _blocking(calls.list_queues)
     put_queue = _blocking(calls.put_queue)
 
@@ -256,6 +257,7 @@ class AsyncClient(_Connected):
     get_tenant = _awaiting(calls.get_tenant)
     put_tenant = _awaiting(calls.put_tenant)
     patch_tenant = _awaiting(calls.patch_tenant)
+    erase_tenant = _awaiting(calls.erase_tenant)
     list_queues = _awaiting(calls.list_queues)
     put_queue = _awaiting(calls.put_queue)
 

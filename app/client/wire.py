@@ -226,6 +226,16 @@ class Tenant(Struct, frozen=True, kw_only=True):
     updated_at: datetime
 
 
+class Erasure(Struct, frozen=True, kw_only=True):
+    """How far a tenant is erased: jobs that this call has deleted, those that are left, and how many of them are not
+    final. Once `is_gone`, nothing of it is left."""
+
+    erased: int
+    left: int
+    unfinished: int
+    is_gone: bool
+
+
 class Queue(Struct, frozen=True, kw_only=True):
     """A queue. A paused one is not claimed from."""
 

@@ -206,6 +206,20 @@ class Scheduler:
         self._settle_all(owner)
         self._drop_if_blank(owner)
 
+    def drop_tenant(self, name: str) -> bool:
+        """The tenant is as one never heard of: no debt, no settings. False, and no change, if a job of it waits or
+        runs."""
+        tenant = self._tenants.get(name)
+        if tenant is None:
+            return True
+        if tenant.running or any(lane.jobs for lane in tenant.lanes.values()):
+            return False
+        for lane in list(tenant.lanes.values()):
+            self._journal.delete(tenant.lanes, lane.queue)
+            self._books.lanes.discard(lane)
+        self._journal.delete(self._tenants, name)
+        return True
+
     def rewrite_lane(self, queue: str, tenant: str) -> None:
         """SQL is to have the lane's virtual time as it is here; without effect on a lane that is not in memory."""
         lane = self._find_lane(queue, tenant)

@@ -288,6 +288,11 @@ async def count_of(connection: AsyncConnection, tenant: str) -> int:
     return (await connection.execute(select(func.count()).where(jobs.c.tenant == tenant))).scalar_one()
 
 
+async def has_any(connection: AsyncConnection, tenant: str) -> bool:
+    """Whether a tenant has a job, in any state."""
+    return (await connection.execute(select(jobs.c.seq).where(jobs.c.tenant == tenant).limit(1))).first() is not None
+
+
 async def delete_if_finished(connection: AsyncConnection, ids: Sequence[str]) -> list[tuple[str, str, State]]:
     """Delete jobs, and with them their attempts; (queue, tenant, state) of each that was there and final."""
     c = jobs.c

@@ -71,3 +71,8 @@ async def save_clocks(connection: AsyncConnection, moved: Sequence[QueueTime]) -
 async def forget_lanes(connection: AsyncConnection, idle: Sequence[tuple[str, str]]) -> None:
     """Delete the rows of lanes, given as (queue, tenant), that the order has forgotten."""
     await connection.execute(delete(lanes).where(tuple_(lanes.c.queue, lanes.c.tenant).in_(idle)))
+
+
+async def delete_lanes_of(connection: AsyncConnection, tenant: str) -> None:
+    """Delete the rows of a tenant's lanes."""
+    await connection.execute(delete(lanes).where(lanes.c.tenant == tenant))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import and_, false, not_, select, update
+from sqlalchemy import and_, delete, false, not_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.scheduling.tenant import TenantSettings
@@ -56,6 +56,11 @@ async def put(connection: AsyncConnection, name: str, values: Mapping[str, Any],
 async def patch(connection: AsyncConnection, name: str, values: Mapping[str, Any], now: datetime) -> None:
     """Set `values` of a tenant that there is."""
     await connection.execute(update(tenants).where(tenants.c.name == name).values(**values, updated_at=now))
+
+
+async def delete_one(connection: AsyncConnection, name: str) -> None:
+    """Delete the row of a tenant that has no jobs and no lanes."""
+    await connection.execute(delete(tenants).where(tenants.c.name == name))
 
 
 async def get(connection: AsyncConnection, name: str) -> TenantRow | None:

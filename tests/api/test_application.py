@@ -42,6 +42,7 @@ STATUSES: Final = {
     ("get", "/tenants/{name}"): {"200", "404", "503"},
     ("put", "/tenants/{name}"): {"200", "503"},
     ("patch", "/tenants/{name}"): {"200", "404", "503"},
+    ("post", "/tenants/{name}/erase"): {"200", "404", "409", "503"},
     ("get", "/queues"): {"200", "503"},
     ("put", "/queues/{name}"): {"200", "503"},
     ("get", "/health/live"): {"200", "503"},

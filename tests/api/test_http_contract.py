@@ -687,6 +687,28 @@ class TestTenants:
         for name in ("%00", "%20", "a" * 129, "%0A", "%C2%85"):
             assert refused(await client.put(f"/tenants/{name}", json={}), 400) == ["name"]
 
+    async def test_a_tenant_is_erased_once_nothing_of_it_is_unfinished(self, client: httpx.AsyncClient) -> None:
+        job = await submitted(client, tenant="leaving")
+        erase = "/tenants/leaving/erase"
+        looked = {"erased": 0, "left": 1, "unfinished": 1, "is_gone": False}
+        assert (await client.post(erase, json={"dry_run": True})).json() == looked
+        refused(
+            await client.post(erase, json={}),
+            409,
+            "tenant leaving has 1 unfinished jobs; cancel them, or let them end, before it is erased",
+        )
+        await client.post(f"/jobs/{job['id']}/cancel")
+
+        answer = await client.post(erase, json={})
+
+        assert answer.status_code == 200
+        assert answer.json() == {"erased": 1, "left": 0, "unfinished": 0, "is_gone": True}
+        refused(await client.get(f"/jobs/{job['id']}"), 404, "job not found")
+        for name in ("leaving", "nobody", "%00", "%20"):
+            refused(await client.post(f"/tenants/{name}/erase", json={"dry_run": True}), 404, "tenant not found")
+        assert refused(await client.post(erase, json={"dry_run": None, "force": True}), 400) == ["dry_run", "force"]
+        refused(await client.post(erase), 400, "invalid JSON")
+
     async def test_a_put_needs_a_body(self, client: httpx.AsyncClient) -> None:
         refused(await client.put("/tenants/acme"), 400, "invalid JSON")
 

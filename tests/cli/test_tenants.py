@@ -159,3 +159,20 @@ def test_a_tenant_is_paused_and_resumed(fairlane: Fairlane, name: str) -> None:
     assert not tenant(fairlane, name)["paused"]
     assert "tenant not found" in fairlane("pause", "--tenant", name + "x", code=3).output
     assert "either a queue or --tenant" in fairlane("pause", code=2).output
+
+
+def test_a_tenant_is_erased_when_nothing_of_it_is_unfinished(fairlane: Fairlane, name: str) -> None:
+    for suite in ("a", "b"):
+        fairlane.submit(name, suite, "-q", name)
+    would = f"{name}: 2 jobs would be deleted, 2 of them unfinished\n"
+    assert fairlane("tenant", "erase", name, "--dry-run").output == would
+    assert f"tenant {name} has 2 unfinished jobs" in fairlane("tenant", "erase", name, "--yes", code=4).output
+    asked = fairlane("tenant", "erase", name, "--cancel", stdin="n\n", code=1).output
+    assert f"Delete all that is kept of {name}, 2 jobs? [y/N]" in asked
+    assert fairlane("tenant", "erase", name, "--dry-run").output == would
+
+    told = fairlane("tenant", "erase", name, "--cancel", "--yes").output
+
+    assert told == f"2 cancelled\n{name}: 2 jobs deleted, and the tenant\n"
+    for command in (("tenant", "erase", name, "--yes"), ("tenant", "erase", name, "--dry-run"), ("tenants", name)):
+        assert "tenant not found" in fairlane(*command, code=3).output

@@ -38,6 +38,7 @@ ALL_CALLS: list[Call[Any]] = [
     calls.get_tenant("acme"),
     calls.put_tenant("acme"),
     calls.patch_tenant("acme"),
+    calls.erase_tenant("acme"),
     calls.list_queues(),
     calls.put_queue("default"),
 ]
@@ -58,6 +59,7 @@ def fields(kind: type[Struct]) -> dict[str, Any]:
         (wire.QueueCounts, schemas.QueueCounts),
         (wire.Stats, schemas.StatsAnswer),
         (wire.Tenant, schemas.TenantAnswer),
+        (wire.Erasure, schemas.ErasureAnswer),
         (wire.Queue, schemas.QueueAnswer),
         (wire.Beat, schemas.BeatItem),
         (wire.Report, schemas.FinishedItem),

@@ -253,3 +253,20 @@ async def test_a_full_tenant_is_told_without_a_date(client: Either, own: str) ->
     with pytest.raises(RateLimited) as caught:
         await client.without_retries().submit(own, "suite")
     assert caught.value.retry_after is None
+
+
+async def test_a_tenant_is_erased_once_nothing_of_it_is_unfinished(client: Either, own: str) -> None:
+    [job] = await claimed(client, own)
+    with pytest.raises(Conflict, match="has 1 unfinished jobs"):
+        await client.erase_tenant(own)
+    await client.complete(job.hold)
+
+    there = await client.erase_tenant(own, dry_run=True)
+    assert (there.erased, there.left, there.unfinished, there.is_gone) == (0, 1, 0, False)
+    done = await client.erase_tenant(own)
+    assert (done.erased, done.left, done.unfinished, done.is_gone) == (1, 0, 0, True)
+
+    with pytest.raises(NotFound, match="tenant not found"):
+        await client.erase_tenant(own)
+    with pytest.raises(NotFound, match="job not found"):
+        await client.get_job(job.id)
