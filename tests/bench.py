@@ -8,26 +8,32 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Final
 
 from sqlalchemy import event
 
+from app.api.application import create_app
 from app.events import Event, JobPromoted, Recovered
 from app.flow import dispatch, finish, submit
 from app.flow.core import Core
 from app.flow.dispatch import ClaimRequest
 from app.flow.submit import JobRequest
-from app.main import running
+from app.main import Service, running
 from app.settings import read_settings
+from tests.api.asgi import Call
 from tests.databases import Database, SqliteDatabases, postgres_databases
 
 QUEUED: Final = 100_000
 CLIENTS: Final = 64
 REQUESTS: Final = 2_000
 DELAYED: Final = 40
+BLOCK: Final = 128
+BLOCKS: Final = 41
+JOB: Final = b'{"tenant": "acme", "test_suite": "s"}'
+JSON: Final = [(b"host", b"here"), (b"content-type", b"application/json")]
 
 
 class Listener:
@@ -52,10 +58,10 @@ class Listener:
 
 
 @asynccontextmanager
-async def _core(database: Database, listener: Listener) -> AsyncIterator[Core]:
+async def _service(database: Database, listener: Listener) -> AsyncIterator[Service]:
     settings = read_settings({"FAIRLANE_DATABASE_URL": database.url})
     async with running(settings, listener, "bench") as service:
-        yield service.core
+        yield service
 
 
 @contextmanager
@@ -67,22 +73,72 @@ def _databases() -> Iterator[list[Database]]:
 async def bench(database: Database) -> None:
     """All figures of one database."""
     listener = Listener()
-    async with _core(database, listener) as core:
+    async with _service(database, listener) as service:
+        core = service.core
         await _submits(database, core)
+        await _metered(database, service)
         await _cycles(database, core)
         await _alone(database, core)
         await _promotions(database, core, listener)
+        await _scraped(database, service)
         await _fill(core)
-    async with _core(database, listener) as core:
+    async with _service(database, listener) as service:
+        core = service.core
         recovered = listener.last(Recovered)
         _say(database, f"rebuild of {recovered.queued} queued jobs", f"{recovered.took_ms:.0f} ms")
         await _alone(database, core)
+        await _scraped(database, service)
 
 
 async def _submits(database: Database, core: Core) -> None:
     commits = _count_commits(core)
     took = await _by_clients(lambda n: submit.submit(core, [JobRequest(tenant=f"t{n % 5}", test_suite="s")]))
     _say(database, f"submits, {CLIENTS} clients", f"{REQUESTS / took:.0f}/s, {REQUESTS / commits():.0f} a commit")
+
+
+async def _metered(database: Database, service: Service) -> None:
+    """What it costs a submit over HTTP to be measured, in the loop's own time: blocks with and without, in turn."""
+    app = create_app(service.core, service.core.emit, service.meter.scrape)
+
+    async def block() -> float:
+        began = time.thread_time()
+        await _by_clients(lambda _: Call("POST", b"/jobs", headers=JSON, body=[JOB]).of(app), BLOCK)
+        return time.thread_time() - began
+
+    ratios = []
+    for turn in range(BLOCKS):
+        took = {}
+        for deaf in (turn % 2 == 0, turn % 2 == 1):
+            with _deaf(service) if deaf else nullcontext():
+                took[deaf] = await block()
+        ratios.append(took[False] / took[True])
+    low, middle, high = quantiles(ratios, n=4)
+    _say(database, "a measured submit, unmeasured = 1", f"{middle:.3f} (half of the blocks {low:.3f} to {high:.3f})")
+
+
+@contextmanager
+def _deaf(service: Service) -> Iterator[None]:
+    """Nothing is counted in this block."""
+    meter, listeners = service.meter, service.core.moves._listeners
+    heard, meter._heard = meter._heard, {}
+    listeners.remove(meter.follow)
+    yield
+    listeners.append(meter.follow)
+    meter._heard = heard
+
+
+async def _scraped(database: Database, service: Service) -> None:
+    """A look at all metrics, and how much of it nobody else can use the loop."""
+    took, in_loop = [], []
+    for _ in range(20):
+        began = time.perf_counter()
+        await service.meter.scrape("")
+        took.append(1000 * (time.perf_counter() - began))
+        began = time.perf_counter()
+        list(service.meter._gauges())
+        in_loop.append(1000 * (time.perf_counter() - began))
+    depth = service.core.order.queued_in("default")
+    _say(database, f"scrape, {depth} queued", f"{median(took):.2f} ms, {median(in_loop):.2f} ms of it in the loop")
 
 
 async def _cycles(database: Database, core: Core) -> None:
@@ -139,8 +195,8 @@ async def _fill(core: Core) -> None:
         await submit.submit(core, batch)
 
 
-async def _by_clients(call: Callable[[int], Awaitable[object]]) -> float:
-    numbers = iter(range(REQUESTS))
+async def _by_clients(call: Callable[[int], Awaitable[object]], times: int = REQUESTS) -> float:
+    numbers = iter(range(times))
 
     async def client() -> None:
         for number in numbers:

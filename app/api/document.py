@@ -120,7 +120,10 @@ _RETRY_AFTER: Final = {
 _ERROR_HEADERS: Final = {"429": _RETRY_AFTER, "503": _RETRY_AFTER}
 
 METRICS: Final = ResponseSpec(
-    str, generate_examples=False, description="All metrics, `fairlane_...`.", media_type="text/plain"
+    str,
+    generate_examples=False,
+    description="All metrics; as `application/openmetrics-text` if `Accept` says so.",
+    media_type="text/plain",
 )
 
 KEY: Final = Parameter(KEY_HEADER, "header", schema=_schema(inspect.type_info(IdempotencyKey)))
