@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from asyncio import create_subprocess_exec
+from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,10 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from tests.databases import Databases
 from tests.deploy.promql import SCRAPED, faults
-from tests.metrics.scenes import Family
+from tests.flow.harness import service
+from tests.metrics.scenes import Family, everything_shown
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "prometheus"
@@ -63,12 +67,25 @@ def test_the_trials_use_series_that_a_service_shows(families: Mapping[str, Famil
             assert list(faults(given, families)) == [], given
 
 
-@pytest.mark.skipif(
+needs_promtool = pytest.mark.skipif(
     shutil.which("promtool") is None,
     reason="promtool is not installed (Debian: the package prometheus): the alert rules are read, but not evaluated",
 )
+
+
+@needs_promtool
 @pytest.mark.parametrize("command", [("check", "rules", "alerts.yml"), ("test", "rules", "alerts_test.yml")])
 def test_prometheus_takes_the_rules_and_each_fires_when_it_should(command: tuple[str, ...]) -> None:
     ended = subprocess.run(["promtool", *command], cwd=FOLDER, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "SUCCESS" in ended.stdout
+
+
+@needs_promtool
+async def test_prometheus_finds_no_fault_in_the_names_of_metrics(sqlite_databases: Databases) -> None:
+    async with service(sqlite_databases.create(), metrics_tenants=10) as running:
+        await everything_shown(running)
+        _, text = await running.meter.scrape("")
+    promtool = await create_subprocess_exec("promtool", "check", "metrics", stdin=PIPE, stdout=PIPE, stderr=STDOUT)
+    said, _ = await promtool.communicate(text)
+    assert (promtool.returncode, said) == (0, b"")

@@ -203,6 +203,19 @@ class TestNames:
             assert seen("oldest_wait_seconds", queue="other") == pytest.approx(49, abs=0.1)  # `invented 1` waits
             assert seen("oldest_wait_seconds", queue="gpu") == 0
 
+    async def test_no_room_at_all_and_names_that_look_like_syntax(
+        self, sqlite: Database, other_database: Database
+    ) -> None:
+        odd = 'a"} 1\\n{b="ü€'
+        async with service(sqlite, metrics_queues=0) as running:
+            await running.submit(queue=odd)
+            assert (await scrape(running.meter)).values("queue") == {"other"}
+        async with service(other_database, metrics_queues=2, metrics_tenants=1) as running:
+            await running.submit(odd, queue=odd)
+            seen = await scrape(running.meter)
+            assert seen.values("queue") == {"default", odd, "other"}
+            assert seen("tenant_jobs", tenant=odd, state="queued") == 1
+
     async def test_after_a_start_the_queues_with_most_work_have_labels(self, sqlite: Database) -> None:
         async with mortal(sqlite, metrics_queues=2) as lives:
             for n in range(9):
