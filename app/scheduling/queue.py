@@ -32,7 +32,6 @@ class Queue:
     __slots__ = (
         "_books",
         "_ordering",
-        "_step",
         "clock",
         "horizon",
         "name",
@@ -41,6 +40,7 @@ class Queue:
         "pickable_weight",
         "queued",
         "since_move",
+        "step",
     )
 
     def __init__(self, name: str, ordering: Ordering, step: int, books: Books) -> None:
@@ -53,7 +53,7 @@ class Queue:
         self.pickable: IndexedHeap[Lane] = IndexedHeap()
         self.pickable_weight = 0
         self._ordering = ordering
-        self._step = step
+        self.step = step
         self._books = books
 
     def put_in(self, lane: Lane, job: QueuedJob) -> None:
@@ -72,8 +72,12 @@ class Queue:
 
     def return_lane(self, lane: Lane) -> None:
         """Rule 2, of a lane that is pickable again after a cap or a pause: its credit is bounded."""
-        floor = self.clock - SHARE - self._step * lane.head.priority
-        self._set_virtual_time(lane, max(lane.virtual_time, floor))
+        self._set_virtual_time(lane, self.returned_time(lane))
+
+    def returned_time(self, lane: Lane) -> int:
+        """The virtual time that `lane`, which has jobs, would have if it returned now."""
+        floor = self.clock - SHARE - self.step * lane.head.priority
+        return max(lane.virtual_time, floor)
 
     def next_lane(self) -> Lane | None:
         """Rule 3: the lane to pick from, None if the queue is paused or no lane is pickable."""
@@ -125,7 +129,7 @@ class Queue:
         A step or a clock that was changed while nobody served may leave a lane with more credit than
         the rules ever give; it is raised to the most they do.
         """
-        floor = self.clock - SHARE - self._step * LOWEST_PRIORITY
+        floor = self.clock - SHARE - self.step * LOWEST_PRIORITY
         pickable = [lane for lane in lanes if lane.is_pickable]
         for lane in pickable:
             self._set_virtual_time(lane, max(lane.virtual_time, floor))

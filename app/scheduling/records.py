@@ -4,7 +4,7 @@ what it wants written down. Plain records without behaviour; times are whole mic
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 
@@ -24,6 +24,11 @@ class QueuedJob:
     due_at: int
     submitted_at: int
     effective_priority: int
+
+    def with_priority(self, priority: int) -> QueuedJob:
+        """The job with another priority, along which its effective priority moves."""
+        effective = max(0, self.effective_priority + priority - self.priority)
+        return replace(self, priority=priority, effective_priority=effective)
 
     def __hash__(self) -> int:
         # `seq` alone tells jobs apart; hashing all nine fields made heaps twice as slow.

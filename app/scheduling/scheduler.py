@@ -4,10 +4,10 @@ The only door to this package for the layers above. It knows nothing of SQL, lea
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 
 from app.scheduling.journal import Journal, Savepoint, Touched
 from app.scheduling.lanes import Lane, Tenant
+from app.scheduling.outlook import Bound, Outlook, Standing
 from app.scheduling.policies import SHARE, Policy, ordering, step_units
 from app.scheduling.queue import Books, Queue
 from app.scheduling.records import (
@@ -22,7 +22,9 @@ from app.scheduling.records import (
 
 __all__ = [
     "SHARE",
+    "Bound",
     "LaneTime",
+    "Outlook",
     "Pick",
     "Policy",
     "QueueState",
@@ -31,6 +33,7 @@ __all__ = [
     "Savepoint",
     "Scheduler",
     "Snapshot",
+    "Standing",
     "TenantState",
     "step_units",
 ]
@@ -173,8 +176,7 @@ class Scheduler:
         old = self._jobs.get(job_id)
         if old is None:
             return None
-        effective = max(0, old.effective_priority + priority - old.priority)
-        new = replace(old, priority=priority, effective_priority=effective)
+        new = old.with_priority(priority)
         lane = self._lane(old.queue, old.tenant)
         self._take_out(lane, old)
         self._put_in(lane, new)
@@ -317,6 +319,17 @@ class Scheduler:
     def queued_job(self, job_id: str) -> QueuedJob | None:
         """The job as it waits, None if it does not."""
         return self._jobs.get(job_id)
+
+    def outlook(self, job_id: str, most: int) -> Outlook | None:
+        """What the job waits for, up to `most` jobs that go before it counted; None if it does not wait.
+
+        It stays as of this moment, also while it is counted and the order goes on.
+        """
+        job = self._jobs.get(job_id)
+        if job is None:
+            return None
+        lane = self._lane(job.queue, job.tenant)
+        return Outlook(self._queues[job.queue], lane, job, self._ordering, most)
 
     def can_pick(self, queue: str) -> bool:
         """Whether `pick` would return a job."""

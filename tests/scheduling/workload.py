@@ -181,7 +181,7 @@ def mostly(*choices: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
     return st.sampled_from(weighed).flatmap(lambda strategy: strategy)
 
 
-def lists_of(events: st.SearchStrategy[Event], longest: int) -> st.SearchStrategy[list[Event]]:
+def lists_of(events: st.SearchStrategy[T], longest: int) -> st.SearchStrategy[list[T]]:
     """Mostly long lists: left alone, hypothesis makes lists of five. The short ones are to shrink to."""
     return mostly(
         (1, st.lists(events, max_size=longest // 4)),
