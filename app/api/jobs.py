@@ -22,6 +22,7 @@ from app.api.schemas import (
     BatchIds,
     CancelBody,
     CancelledAnswer,
+    ExplainAnswer,
     JobAnswer,
     ListQuery,
     PriorityBody,
@@ -32,6 +33,7 @@ from app.errors import Conflict, KeyReused, NotFound, RateLimited, TooManyQueued
 from app.flow import look
 from app.flow.cancel import cancel, cancel_many
 from app.flow.core import Core
+from app.flow.explain import explain
 from app.flow.reprioritize import reprioritize
 from app.flow.retry import retry
 from app.flow.submit import submit
@@ -106,6 +108,12 @@ async def list_attempts(core: NamedDependency[Core], job_id: FromPath[str]) -> l
     return [AttemptAnswer.of(attempt) for attempt in await look.list_attempts(core, job_id)]
 
 
+@get("/jobs/{job_id:str}/explain", **documented(NotFound, Unavailable))
+async def explain_job(core: NamedDependency[Core], job_id: FromPath[str]) -> ExplainAnswer:
+    """Say why a job waits. What goes before it, what holds it, when it may go, and what would make it the next."""
+    return ExplainAnswer.found(await explain(core, job_id))
+
+
 @post("/jobs/{job_id:str}/cancel", status_code=HTTP_200_OK, **documented(NotFound, Conflict, Unavailable))
 async def cancel_job(core: NamedDependency[Core], job_id: FromPath[str]) -> JobAnswer:
     """Cancel a job in any state that is not final. Sent again, the answer is the same."""
@@ -154,6 +162,7 @@ HANDLERS = (
     list_jobs,
     get_job,
     list_attempts,
+    explain_job,
     change_job,
     cancel_job,
     cancel_jobs,

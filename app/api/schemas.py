@@ -41,10 +41,12 @@ from app.errors import FieldError
 from app.flow.bulk import Report
 from app.flow.cancel import CancelFilter
 from app.flow.dispatch import ClaimRequest
+from app.flow.explain import Code, Explanation, Kind, ToBeNext
 from app.flow.look import JobFilter, QueueStats, Stats
 from app.flow.submit import JobRequest
 from app.flow.tenancy import TenantSettings
 from app.scheduling.job import Job, Outcome, State
+from app.scheduling.scheduler import Policy
 
 _ERROR_BYTES: Final = 4096
 _CUT: Final = " [cut]"
@@ -475,6 +477,106 @@ class StatsAnswer(QueueCounts):
     def total(cls, stats: Stats) -> Self:
         queues = {name: QueueCounts.counted(counts) for name, counts in stats.queues.items()}
         return cls.counted(stats, queues=queues)
+
+
+class ReasonAnswer(Answer):
+    """One thing that keeps a job from being picked."""
+
+    code: Code
+    text: Annotated[str, Meta(description="A sentence for a person.")]
+
+
+class TermsAnswer(Answer):
+    """What a queued job's place follows from, in shares: the smallest `key` goes first. It is `virtual_time` (its
+    lane's) + `own_charges` (of its lane's jobs before it) + `head_start` (`step` * `priority`); under the penalty rule
+    it is the effective priority, and these are null."""
+
+    policy: Policy
+    key: float
+    virtual_time: float | None
+    clock: float | None
+    own_charges: float | None
+    head_start: float | None
+    step: float | None
+    charge: Annotated[float | None, Meta(description="What its lane pays when it is picked.")]
+    priority: int
+    effective_priority: int
+    weight: int
+    cost: int
+    due_at: Time
+    submitted_at: Time
+    seq: int
+
+
+class EstimateAnswer(Answer):
+    """When it is picked if all goes on as it did lately: in eight of ten cases between `earliest` and `latest`."""
+
+    earliest: Time
+    likely: Time
+    latest: Time
+
+
+class ChangeAnswer(Answer):
+    """A change; `name` is the queue's, the tenant's or the job's, `value` what to set, null for a pause to lift."""
+
+    change: Kind
+    name: str
+    value: int | None
+
+
+class ToBeNextAnswer(Answer):
+    """What would make it the next of its queue, in the order in which to do it: none if it is the next, null if
+    nothing would, and `text` says why."""
+
+    changes: list[ChangeAnswer] | None
+    text: str
+
+    @classmethod
+    def found(cls, to_be_next: ToBeNext) -> Self:
+        if to_be_next.changes is None:
+            return cls.of(to_be_next)
+        changes = [ChangeAnswer.of(change, change=change.kind) for change in to_be_next.changes]
+        return cls.of(to_be_next, changes=changes)
+
+
+class BoundAnswer(Answer):
+    """How many jobs of another tenant can go before it from now on, at most: of one of weight 1, and of those that have
+    jobs ahead of it now. `credit` is in shares; docs/fairness.md says what it is."""
+
+    credit: float
+    of_weight_1: int
+    by_tenant: dict[str, int]
+    text: str
+
+
+class ExplainAnswer(Answer):
+    """Why a job waits."""
+
+    id: str
+    state: State
+    ahead: Annotated[
+        int | None, Meta(description="Queued jobs that go first if nothing else arrives; null if it is not queued.")
+    ]
+    ahead_exact: Annotated[bool, Meta(description="Whether those are all; if not, there are more.")]
+    ahead_by_tenant: dict[str, int]
+    terms: TermsAnswer | None
+    reasons: list[ReasonAnswer]
+    estimate: EstimateAnswer | None
+    to_be_next: ToBeNextAnswer
+    bound: BoundAnswer | None
+
+    @classmethod
+    def found(cls, explanation: Explanation) -> Self:
+        """The answer that tells it."""
+        return cls.of(
+            explanation,
+            ahead_by_tenant=dict(explanation.ahead_by_tenant),
+            terms=explanation.terms and TermsAnswer.of(explanation.terms),
+            reasons=[ReasonAnswer.of(reason) for reason in explanation.reasons],
+            estimate=explanation.estimate and EstimateAnswer.of(explanation.estimate),
+            to_be_next=ToBeNextAnswer.found(explanation.to_be_next),
+            bound=explanation.bound and BoundAnswer.of(explanation.bound),
+        )
 
 
 class TenantAnswer(Answer):

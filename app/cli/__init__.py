@@ -8,6 +8,7 @@ import click
 from app.cli.cancel import cancel
 from app.cli.completion import completion
 from app.cli.config import config
+from app.cli.explain import explain
 from app.cli.group import Program
 from app.cli.job import job
 from app.cli.jobs import jobs
@@ -33,7 +34,7 @@ def main() -> None:
 
 main.fill(
     {
-        "Jobs": (submit, jobs, job, wait, cancel, retry),
+        "Jobs": (submit, jobs, job, explain, wait, cancel, retry),
         "Tenants and queues": (tenants, tenant, queues, pause, resume),
         "At work": (worker, top),
         "The service": (serve, migrate, snapshot, config),

@@ -7,19 +7,17 @@ from datetime import datetime
 from typing import Any
 
 import click
-from rich.text import Text
 
 from app.cli.connection import connected
+from app.cli.fields import print_field
 from app.cli.jobs import STYLES
 from app.cli.json_lines import as_line, as_object, print_json
 from app.cli.names import JOB_ID
-from app.cli.printable import ago, printable
+from app.cli.printable import ago
 from app.cli.tables import Column, print_table
-from app.cli.terminal import is_terminal, print_text
+from app.cli.terminal import is_terminal
 from app.client import Attempt, Client, Job
 from app.clock import rfc3339
-
-_LABEL = 18
 
 
 def _time(moment: datetime | None) -> str:
@@ -61,7 +59,7 @@ def job(client: Client, job_id: str, *, as_json: bool) -> None:
         print_json(found, attempts=[as_object(attempt) for attempt in attempts])
         return
     for label, text in _lines(found):
-        _print_field(label, text, style=STYLES[found.state] if label == "state" else "")
+        print_field(label, text, style=STYLES[found.state] if label == "state" else "")
     if attempts:
         click.echo()
         print_table(ATTEMPTS, attempts)
@@ -107,10 +105,3 @@ def _result(result: Any) -> Iterator[tuple[str, str]]:
                 yield "output", output.strip("\n")
         case _:
             yield "result", as_line(result)
-
-
-def _print_field(label: str, text: str, style: str) -> None:
-    """A text of several lines stands below its label's first line."""
-    lines = printable(text, keep="\n").split("\n")
-    shown = ("\n" + " " * _LABEL).join(lines)
-    print_text(Text.assemble((label.ljust(_LABEL), "bold"), (shown, style)))

@@ -19,9 +19,19 @@ def print_json(source: Struct, **beside: Any) -> None:
 
 
 def as_object(source: Struct) -> dict[str, Any]:
-    """A struct as JSON has it."""
-    fields = ((name, getattr(source, name)) for name in source.__struct_fields__)
-    return {name: rfc3339(value) if isinstance(value, datetime) else value for name, value in fields}
+    """A struct as JSON has it, with the structs in it."""
+    return {name: _value(getattr(source, name)) for name in source.__struct_fields__}
+
+
+def _value(value: Any) -> Any:
+    match value:
+        case datetime():
+            return rfc3339(value)
+        case Struct():
+            return as_object(value)
+        case list():
+            return [_value(item) for item in value]
+    return value
 
 
 def as_line(thing: Any) -> str:

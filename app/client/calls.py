@@ -22,6 +22,7 @@ from app.client.wire import (
     ClaimedJob,
     Completed,
     Erasure,
+    Explanation,
     Failed,
     Hold,
     Job,
@@ -211,6 +212,17 @@ def list_attempts(job_id: str) -> Call[list[Attempt]]:
         NotFound, Unavailable, DeadlineExceeded.
     """
     return Call(_get(f"/jobs/{_segment(job_id)}/attempts"), _reads(list[Attempt]))
+
+
+def explain_job(job_id: str) -> Call[Explanation]:
+    """Ask why a job waits: what goes before it, what holds it, when it may go, and what would make it the next.
+
+    It is as of one moment. To look at a job does not slow the service down, however many wait.
+
+    Raises:
+        NotFound, Unavailable, DeadlineExceeded.
+    """
+    return Call(_get(f"/jobs/{_segment(job_id)}/explain"), _reads(Explanation))
 
 
 def wait_for(job_id: str, timeout_sec: float | None = None) -> WaitFor:

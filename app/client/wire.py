@@ -210,6 +210,91 @@ class Stats(QueueCounts, frozen=True, kw_only=True):
     queues: dict[str, QueueCounts]
 
 
+class Reason(Struct, frozen=True, kw_only=True):
+    """One thing that keeps a job from being picked. `code` is `delayed`, `cap`, `paused_tenant`, `paused_queue`,
+    `others_first`, `no_worker`, `leased` or `final`; `text` is a sentence for a person."""
+
+    code: str
+    text: str
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """What a queued job's place follows from, in shares: the smallest `key` goes first, ties by `due_at` (under the
+    penalty rule by `submitted_at`) and then by `seq`.
+
+    By virtual time `key` is `virtual_time` (its lane's) + `own_charges` (of its lane's jobs before it) + `head_start`
+    (`step` * `priority`), and `charge` is what its lane pays for it. Under the penalty rule it is the effective
+    priority, and these are None.
+    """
+
+    policy: str
+    key: float
+    virtual_time: float | None
+    clock: float | None
+    own_charges: float | None
+    head_start: float | None
+    step: float | None
+    charge: float | None
+    priority: int
+    effective_priority: int
+    weight: int
+    cost: int
+    due_at: datetime
+    submitted_at: datetime
+    seq: int
+
+
+class Estimate(Struct, frozen=True, kw_only=True):
+    """When a job is picked if all goes on as it did lately: in eight of ten cases between `earliest` and `latest`."""
+
+    earliest: datetime
+    likely: datetime
+    latest: datetime
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """A change: `resume_queue`, `resume_tenant`, `raise_max_running` or `priority`. `name` is the queue's, the tenant's
+    or the job's, `value` what to set, None for a pause to lift."""
+
+    change: str
+    name: str
+    value: int | None
+
+
+class ToBeNext(Struct, frozen=True, kw_only=True):
+    """What would make a job the next of its queue, in the order in which to do it: none if it is the next, None if
+    nothing would, and `text` says why."""
+
+    changes: list[Change] | None
+    text: str
+
+
+class Bound(Struct, frozen=True, kw_only=True):
+    """How many jobs of another tenant can go before a job from now on, at most: of one of weight 1, and of those that
+    have jobs ahead of it now. `credit` is in shares."""
+
+    credit: float
+    of_weight_1: int
+    by_tenant: dict[str, int]
+    text: str
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    """Why a job waits. `ahead` is how many queued jobs go first if nothing else arrives, None if it is not queued;
+    there are more if not `ahead_exact`."""
+
+    id: str
+    state: State
+    ahead: int | None
+    ahead_exact: bool
+    ahead_by_tenant: dict[str, int]
+    terms: Terms | None
+    reasons: list[Reason]
+    estimate: Estimate | None
+    to_be_next: ToBeNext
+    bound: Bound | None
+
+
 class Tenant(Struct, frozen=True, kw_only=True):
     """A tenant. `rate_per_sec` and `burst` are those in force; None is no limit."""
 

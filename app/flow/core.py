@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import math
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -16,10 +16,12 @@ from typing import Any, Final, TypeVar
 from app.clock import Clock
 from app.events import Emit, LoopFailed
 from app.flow.admission import Admission
+from app.flow.asking import Asking
 from app.flow.counts import Counts
 from app.flow.few_names import FewNames
 from app.flow.keys import KeysInFlight
 from app.flow.moves import Ended, Moved, Moves
+from app.flow.pace import Pace
 from app.flow.queued_since import QueuedSince
 from app.flow.waiting import WaitingClaims
 from app.scheduling.job import Job, State
@@ -87,6 +89,8 @@ class Core:
         self.queue_labels = FewNames(settings.metrics_queues, first="default")
         self.queued_since = QueuedSince(self.queue_labels)
         self.moves.listen(self.queued_since.follow)
+        self.pace = Pace()
+        self.moves.listen(self._follow_pace)
         self.leases = Leases()
         self.admission = Admission(clock, settings.default_rate_per_sec, settings.default_burst)
         self.keys = KeysInFlight()
@@ -95,6 +99,8 @@ class Core:
         self.forgotten_lanes: list[tuple[str, str]] = []
         self.to_recount: dict[str, QueuedJob] = {}
         self.waiting = WaitingClaims()
+        self.asking = Asking(clock.monotonic())
+        self.explaining = asyncio.Lock()
         self.is_serving_soon = False
         self.phase = Phase.STARTING
         self._spawned: set[asyncio.Task[None]] = set()
@@ -125,6 +131,11 @@ class Core:
         self._spawned.discard(task)
         if not task.cancelled() and (error := task.exception()):
             self.emit(LoopFailed(task.get_name(), "".join(traceback.format_exception(error)), 0))
+
+    def _follow_pace(self, moves: Sequence[Moved]) -> None:
+        queues = {moved.queue for moved in moves}
+        waiting = {queue: self.counts.of_queue(queue)[State.QUEUED] for queue in queues}
+        self.pace.follow(moves, waiting, self.clock.monotonic())
 
     def note_move(self, job: Job, old: State | None, ended: Ended | None = None) -> None:
         """`job`, as it is now, came from `old`, which may have `ended` an attempt: told once the transaction at

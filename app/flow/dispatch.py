@@ -38,6 +38,7 @@ async def claim(core: Core, request: ClaimRequest) -> list[Job]:
     """
     if core.phase is not Phase.SERVING:
         raise Unavailable(f"the service is {core.phase}")
+    core.asking.note(request.queues, core.clock.monotonic())
     waiting = core.waiting.add(request)
     try:
         await _wait(core, waiting)
@@ -47,6 +48,7 @@ async def claim(core: Core, request: ClaimRequest) -> list[Job]:
         raise
     finally:
         core.waiting.remove(waiting)
+        core.asking.note(request.queues, core.clock.monotonic())
         if not waiting.answer.done():
             waiting.answer.cancel()
     return [] if waiting.answer.cancelled() else waiting.answer.result()

@@ -70,6 +70,10 @@ class WaitingClaims:
             if not line:
                 del self._by_queue[queue]
 
+    def has(self, queue: str) -> bool:
+        """Whether a claim waits for it."""
+        return queue in self._by_queue
+
     def can_serve(self, can_pick: Callable[[str], bool], transaction: object) -> bool:
         """Whether a claim that `transaction` has not served yet waits for a queue that has a job for it."""
         return next(self.in_turn(can_pick, transaction), None) is not None

@@ -26,6 +26,7 @@ STATUSES: Final = {
     ("post", "/jobs/batch"): {"200", "201", "422", "429", "503"},
     ("get", "/jobs/{job_id}"): {"200", "404", "503"},
     ("get", "/jobs/{job_id}/attempts"): {"200", "404", "503"},
+    ("get", "/jobs/{job_id}/explain"): {"200", "404", "503"},
     ("post", "/jobs/{job_id}/cancel"): {"200", "404", "409", "503"},
     ("patch", "/jobs/{job_id}"): {"200", "404", "409", "503"},
     ("post", "/jobs/cancel"): {"200", "503"},

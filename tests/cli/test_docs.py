@@ -21,6 +21,7 @@ DIFFERS = (
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "<time>"),
     (re.compile(r"given up after \d+ tries"), "given up after <some> tries"),
     (re.compile(r"\[Errno \d+\]"), "[Errno <number>]"),
+    (re.compile(r"\d+ s ago"), "<some> s ago"),
     (re.compile(r"^\[WORKER\].*\n", re.MULTILINE), ""),
     (re.compile(r"\(byte \d+\)|invalid character|expected 'null'"), "<malformed>"),
     (re.compile(r"\d+\.\d MB"), "<size> MB"),

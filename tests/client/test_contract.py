@@ -21,6 +21,7 @@ ALL_CALLS: list[Call[Any]] = [
     calls.get_job(HOLD.id),
     calls.list_jobs(),
     calls.list_attempts(HOLD.id),
+    calls.explain_job(HOLD.id),
     calls.cancel_job(HOLD.id),
     calls.cancel_jobs("acme"),
     calls.patch_job(HOLD.id, priority=1),
@@ -63,6 +64,13 @@ def fields(kind: type[Struct]) -> dict[str, Any]:
         (wire.Queue, schemas.QueueAnswer),
         (wire.Beat, schemas.BeatItem),
         (wire.Report, schemas.FinishedItem),
+        (wire.Explanation, schemas.ExplainAnswer),
+        (wire.Terms, schemas.TermsAnswer),
+        (wire.Reason, schemas.ReasonAnswer),
+        (wire.Estimate, schemas.EstimateAnswer),
+        (wire.ToBeNext, schemas.ToBeNextAnswer),
+        (wire.Change, schemas.ChangeAnswer),
+        (wire.Bound, schemas.BoundAnswer),
     ],
 )
 def test_answers_have_the_same_fields(ours: type[Struct], theirs: type[Struct]) -> None:

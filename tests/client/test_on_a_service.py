@@ -95,7 +95,7 @@ async def test_a_page_leads_to_the_next(client: Either, own: str) -> None:
 
 
 async def test_what_is_not_there_is_not_found(client: Either) -> None:
-    for asked in (client.get_job, client.list_attempts, client.cancel_job, client.retry_job):
+    for asked in (client.get_job, client.list_attempts, client.explain_job, client.cancel_job, client.retry_job):
         with pytest.raises(NotFound, match="job not found"):
             await asked(NOBODY)
     for strange in ("", "..", "a/b", "é?#%"):
@@ -236,6 +236,23 @@ async def test_the_jobs_are_counted(client: Either, own: str) -> None:
     assert stats.tenant_counts[own] == 3
     assert stats.queues[own].queue_depth == 3
     assert stats.queues[own].state_counts[State.QUEUED] == 3
+
+
+async def test_a_waiting_job_is_explained(client: Either, own: str) -> None:
+    first, second = await client.submit_batch([NewJob(tenant=own, test_suite=f"{n}", queue=own) for n in range(2)])
+    told = await client.explain_job(second.id)
+    assert (told.id, told.state, told.ahead, told.ahead_exact) == (second.id, State.QUEUED, 1, True)
+    assert told.ahead_by_tenant == {own: 1}
+    assert [reason.code for reason in told.reasons] == ["others_first", "no_worker"]
+    assert told.terms is not None
+    assert (told.terms.policy, told.terms.key, told.terms.submitted_at) == ("virtual-time", 1.0, second.submitted_at)
+    assert told.bound is not None
+    assert told.bound.of_weight_1 == 13
+    assert (told.estimate, told.to_be_next.changes) == (None, None)
+    assert (await client.explain_job(first.id)).to_be_next.changes == []
+    await client.cancel_job(first.id)
+    told = await client.explain_job(first.id)
+    assert ([reason.code for reason in told.reasons], told.terms, told.bound) == (["final"], None, None)
 
 
 async def test_a_rate_is_waited_for_within_the_deadline(client: Either, own: str) -> None:

@@ -112,14 +112,14 @@ def _overtakings(draw: st.DrawFn, step: int) -> list[Event]:
     others of its own; then the lane that lags has urgent ones. Now and then something disturbs it."""
     lagging, running, waiting = draw(st.permutations(TENANTS))
     times, priorities = st.integers(0, 14), st.sampled_from((0, 10, 10, 5))
-    cost = draw(_costs)
+    cost, is_held = draw(_costs), draw(st.booleans())
     phases: list[list[Event]] = [
-        [Submit(lagging, "q", draw(priorities), cost)],
+        [Submit(lagging, "q", draw(priorities), cost), *([Turn(lagging, None, paused=True)] * is_held)],
         [Submit(running, "q", 0)] * draw(times),
         [Claim("q")] * draw(times),
         [Submit(waiting, "q", draw(priorities), draw(_costs))] * draw(st.integers(0, 2)),
         [Submit(waiting, "q", draw(priorities))],
-        [Submit(lagging, "q", 0, cost)] * 25,
+        [Submit(lagging, "q", 0, cost)] * 25 + [Turn(lagging, None, paused=False)] * is_held,
         [Claim("q")] * draw(st.integers(0, 30)),
         [Claim("q")] * draw(st.integers(0, 30)),
     ]
