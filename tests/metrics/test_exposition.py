@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
@@ -94,6 +94,7 @@ async def test_the_text_is_what_the_scraper_asks_for(client: httpx.AsyncClient) 
     assert (await client.post("/metrics")).status_code == 405
 
 
+@settings(derandomize=True, deadline=None, database=None)
 @given(
     st.text(st.characters(max_codepoint=255), max_size=60)
     | st.builds(
