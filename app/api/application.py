@@ -11,7 +11,7 @@ from litestar.di import Provide
 from litestar.openapi.config import OpenAPIConfig
 from litestar.router import Router
 
-from app.api import jobs, service, tenants, workers
+from app.api import events, jobs, service, tenants, workers
 from app.api.document import Document
 from app.api.errors import NoSuchPath, error_handler
 from app.api.front import Front
@@ -33,7 +33,7 @@ def create_app(core: Core, emit: Emit, scrape: service.Scrape = service.nothing_
 def create_litestar(core: Core, emit: Emit, scrape: service.Scrape = service.nothing_measured) -> Litestar:
     """The application behind the front."""
     return Litestar(
-        [*jobs.HANDLERS, *workers.HANDLERS, *tenants.HANDLERS, *service.HANDLERS],
+        [*jobs.HANDLERS, *workers.HANDLERS, *tenants.HANDLERS, *events.HANDLERS, *service.HANDLERS],
         before_request=refuse_unread,
         debug=False,
         dependencies={name: Provide(each, sync_to_thread=False) for name, each in _PROVIDED.items()},

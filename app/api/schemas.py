@@ -42,6 +42,7 @@ from app.flow.bulk import Report
 from app.flow.cancel import CancelFilter
 from app.flow.dispatch import ClaimRequest
 from app.flow.explain import Code, Explanation, Kind, ToBeNext
+from app.flow.feed import MoveFilter
 from app.flow.look import JobFilter, QueueStats, Stats
 from app.flow.submit import JobRequest
 from app.flow.tenancy import TenantSettings
@@ -143,6 +144,18 @@ class ListQuery(Asked):
         del wanted["order"]
         after_seq = read_cursor(wanted.pop("cursor", ""))
         return JobFilter(newest_first=self.order == "desc", after_seq=after_seq, **wanted)
+
+
+class MovesQuery(Asked):
+    """Which moves to tell of; `state` is the one moved to."""
+
+    tenant: Name | UnsetType = UNSET
+    state: State | UnsetType = UNSET
+    queue: Name | UnsetType = UNSET
+    test_suite: TestSuite | UnsetType = UNSET
+
+    def to_filter(self) -> MoveFilter:
+        return MoveFilter(**self.given())
 
 
 class ClaimBody(Asked):
@@ -355,6 +368,30 @@ class JobAnswer(Answer):
     result: Any
     error: str | None
     retry_of: str | None
+
+
+class MoveAnswer(Answer):
+    """A job went from one state to another; `old_state` of a new one is null. The times are those after the move."""
+
+    id: str
+    seq: int
+    tenant: str
+    queue: str
+    test_suite: str
+    old_state: State | None
+    new_state: State
+    submitted_at: Time
+    run_at: Time
+    queued_at: Time | None
+    scheduled_at: Time | None
+    started_at: Time | None
+    completed_at: Time | None
+
+
+class MissedAnswer(Answer):
+    """The client reads too slowly: so many moves, of all jobs, were not kept for it."""
+
+    missed: int
 
 
 class LeaseAnswer(Answer):

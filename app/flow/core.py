@@ -18,6 +18,7 @@ from app.events import Emit, LoopFailed
 from app.flow.admission import Admission
 from app.flow.asking import Asking
 from app.flow.counts import Counts
+from app.flow.feed import Feed
 from app.flow.few_names import FewNames
 from app.flow.keys import KeysInFlight
 from app.flow.moves import Ended, Moved, Moves
@@ -101,6 +102,7 @@ class Core:
         self.waiting = WaitingClaims()
         self.asking = Asking(clock.monotonic())
         self.explaining = asyncio.Lock()
+        self.feed = Feed(self.moves, self.waiting.ended)
         self.is_serving_soon = False
         self.phase = Phase.STARTING
         self._spawned: set[asyncio.Task[None]] = set()

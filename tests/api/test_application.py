@@ -34,6 +34,7 @@ STATUSES: Final = {
     ("post", "/jobs/finish"): {"200", "503"},
     ("post", "/jobs/heartbeat"): {"200", "503"},
     ("get", "/stats"): {"200", "503"},
+    ("get", "/events"): {"200", "503"},
     ("post", "/jobs/claim"): {"200", "503"},
     **{
         ("post", f"/jobs/{{job_id}}/{call}"): {"200", "404", "409", "503"}
@@ -152,7 +153,10 @@ class TestDocument:
                     if (path, status) == ("/metrics", "200"):
                         assert response["content"] == {"text/plain": {"schema": {"type": "string"}}}
                         continue
-                    schema = response["content"]["application/json"]["schema"]
+                    [(kind, content)] = response["content"].items()
+                    moves = {"$ref": "#/components/schemas/MoveAnswer"}
+                    assert (kind == "text/event-stream") == (content["schema"] == moves)
+                    schema = content["schema"]
                     assert (schema == {"$ref": "#/components/schemas/ErrorAnswer"}) == (status >= "400")
                     assert ("Retry-After" in response["headers"]) == (status in ("429", "503"))
 
