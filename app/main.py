@@ -22,6 +22,7 @@ from app.flow import retention
 from app.flow.audit import audit
 from app.flow.core import Core, Phase
 from app.flow.dispatch import end_waiting, serve_soon, serve_waiting
+from app.flow.division import DIVIDE_EVERY_SEC, divide_given
 from app.flow.housekeeping import Housekeeper, Round
 from app.flow.memory import OrderAndMoves
 from app.flow.recover import recover
@@ -40,7 +41,7 @@ if TYPE_CHECKING:  # it needs libraries that are not always there
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
-_ROUNDS: Final[tuple[Round, ...]] = ()
+_ROUNDS: Final[tuple[Round, ...]] = (Round("division", DIVIDE_EVERY_SEC, divide_given),)
 """The slow regular work of a service whose time no setting says."""
 
 

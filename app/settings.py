@@ -178,7 +178,7 @@ _NOT_THE_SERVICES: Final = frozenset(
     for name in (
         *("URL", "KEY"),  # where the command line finds the service, and what it shows there
         *("JOB_ID", "TENANT", "TEST_SUITE", "QUEUE", "PRIORITY", "COST", "ATTEMPT", "MAX_ATTEMPTS"),  # a worker's job
-        "TEST_POSTGRES_URL",
+        *("TEST_POSTGRES_URL", "TEST_CHROMIUM"),  # the tests'
     )
 )
 """Variables that others know: a service that is started where they are set is not refused for them."""

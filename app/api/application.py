@@ -16,6 +16,7 @@ from app.api.document import Document
 from app.api.errors import NoSuchPath, error_handler
 from app.api.front import Front
 from app.api.guards import refuse_unread
+from app.api.page.routes import page_routes
 from app.api.request import CheckedRequest
 from app.events import Emit
 from app.flow.core import Core
@@ -33,7 +34,14 @@ def create_app(core: Core, emit: Emit, scrape: service.Scrape = service.nothing_
 def create_litestar(core: Core, emit: Emit, scrape: service.Scrape = service.nothing_measured) -> Litestar:
     """The application behind the front."""
     return Litestar(
-        [*jobs.HANDLERS, *workers.HANDLERS, *tenants.HANDLERS, *events.HANDLERS, *service.HANDLERS],
+        [
+            *jobs.HANDLERS,
+            *workers.HANDLERS,
+            *tenants.HANDLERS,
+            *events.HANDLERS,
+            *service.HANDLERS,
+            page_routes(core, emit),
+        ],
         before_request=refuse_unread,
         debug=False,
         dependencies={name: Provide(each, sync_to_thread=False) for name, each in _PROVIDED.items()},

@@ -179,12 +179,17 @@ def _field(kind: type[Asked], field: msgspec.structs.FieldInfo) -> _Field:
         name=field.name,
         rule=rule,
         required=field.required,
-        is_whole=isinstance(info, inspect.IntType),
+        is_whole=_is_whole(info),
         has_more_rules=bool(item or rule.check),
         rank=_Rank.TOLD_FIRST if field.name in kind.told_first else _Rank.IN_ORDER,
         if_missing=kind.if_missing or f"{field.name} {_REQUIRED}",
         item=item,
     )
+
+
+def _is_whole(info: inspect.Type) -> bool:
+    inner = info.type if isinstance(info, inspect.Metadata) else info
+    return isinstance(inner, inspect.IntType)
 
 
 def _item_of(info: inspect.Type) -> type[Asked] | None:

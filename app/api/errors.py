@@ -68,6 +68,13 @@ class HeadersTooLarge(FairlaneError):
         super().__init__("the request line and the headers are longer than 32 KiB")
 
 
+class ForeignForm(FairlaneError):
+    """A form that does not stand on a page of this service asks for a change."""
+
+    def __init__(self) -> None:
+        super().__init__("this form was not sent from a page of this service; go there and try again")
+
+
 class ClientGone(FairlaneError):
     """The client hung up before it was answered; nobody reads this."""
 
@@ -78,6 +85,7 @@ class ClientGone(FairlaneError):
 FAULT: Final = 500
 _STATUSES: Final[Mapping[type[Exception], int]] = {
     InvalidRequest: 400,
+    ForeignForm: 403,
     NotFound: 404,
     NoSuchPath: 404,
     WrongMethod: 405,
@@ -102,6 +110,7 @@ class ErrorResponse:
     """An error as it goes over the wire."""
 
     status: int
+    sentence: str
     body: bytes
     headers: dict[str, str] = field(default_factory=dict)
 
@@ -116,7 +125,8 @@ def response_to(error: Exception) -> ErrorResponse:
     status = _status_of(type(error))
     sentence = _FAULT_SENTENCE if status == FAULT else str(error)
     details = list(error.details) if isinstance(error, InvalidRequest) else []
-    return ErrorResponse(status, json.encode(ErrorAnswer(error=sentence, details=details)), _headers(error))
+    body = json.encode(ErrorAnswer(error=sentence, details=details))
+    return ErrorResponse(status, sentence, body, _headers(error))
 
 
 def _ours(error: Exception) -> Exception:

@@ -21,6 +21,7 @@ from app.flow.counts import Counts
 from app.flow.feed import Feed
 from app.flow.few_names import FewNames
 from app.flow.keys import KeysInFlight
+from app.flow.last_hour import LastHour
 from app.flow.moves import Ended, Moved, Moves
 from app.flow.pace import Pace
 from app.flow.queued_since import QueuedSince
@@ -92,6 +93,8 @@ class Core:
         self.moves.listen(self.queued_since.follow)
         self.pace = Pace()
         self.moves.listen(self._follow_pace)
+        self.last_hour = LastHour(clock)
+        self.moves.listen(self.last_hour.follow)
         self.leases = Leases()
         self.admission = Admission(clock, settings.default_rate_per_sec, settings.default_burst)
         self.keys = KeysInFlight()

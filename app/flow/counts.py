@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from heapq import nlargest
 from typing import TypeVar
 
 from app.flow.moves import Moved
@@ -92,6 +93,14 @@ class Counts:
     def queued_by_tenant(self, queue: str) -> Counter[str]:
         """The queued jobs of a queue by tenant, without zeros."""
         return self._queued.get(queue, Counter())
+
+    def busiest(self, limit: int) -> list[str]:
+        """The tenants with the most unfinished jobs, in O(tenants that have any)."""
+        return nlargest(limit, self._by_tenant, key=lambda tenant: self._by_tenant[tenant].total())
+
+    def tenants(self) -> int:
+        """How many tenants have unfinished jobs."""
+        return len(self._by_tenant)
 
     def queues(self) -> list[str]:
         """The queues that have, or had, a job."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from heapq import merge
+from itertools import islice
 from operator import itemgetter
 
 from app.flow.few_names import FewNames
@@ -49,6 +51,11 @@ class QueuedSince:
         """Since when the longest waiting job waits, of the queues under `label`; None if none does."""
         line = self._lines.get(label)
         return next(iter(line.values())) if line else None
+
+    def first(self, limit: int) -> list[str]:
+        """The jobs that wait the longest, of all queues, the longest first."""
+        heads = (islice(((at, job_id) for job_id, at in line.items()), limit) for line in self._lines.values())
+        return [job_id for _, job_id in islice(merge(*heads), limit)]
 
     def _line(self, queue: str) -> OrderedDict[str, datetime]:
         label = self._labels.of(queue)

@@ -61,6 +61,10 @@ class WaitingClaims:
             self._by_queue.setdefault(queue, {})[waiting.arrival] = waiting
         return waiting
 
+    def workers(self) -> set[str]:
+        """Those that wait."""
+        return {waiting.request.worker for line in self._by_queue.values() for waiting in line.values()}
+
     def remove(self, waiting: Waiting) -> None:
         """A claim is answered, has waited long enough, or its client hung up."""
         self._count -= 1

@@ -246,6 +246,15 @@ async def leased(connection: AsyncConnection) -> list[Job]:
     return [Job(*row) for row in await connection.execute(select(jobs).where(IS_ACTIVE))]
 
 
+async def count_by_worker(connection: AsyncConnection, limit: int) -> Sequence[Any]:
+    """(worker, how many leases it holds, since when the oldest, how many workers there are in all), those with the
+    most first. Looks at the active jobs alone."""
+    c = jobs.c
+    held, oldest = func.count(), func.min(c.scheduled_at, type_=c.scheduled_at.type)
+    counted = select(c.worker, held, oldest, func.count().over()).where(IS_ACTIVE).group_by(c.worker)
+    return (await connection.execute(counted.order_by(held.desc(), c.worker).limit(limit))).all()
+
+
 async def count_by_queue_and_state(connection: AsyncConnection) -> Sequence[Any]:
     """(queue, state, how many jobs)."""
     counted = select(jobs.c.queue, jobs.c.state, func.count()).group_by(jobs.c.queue, jobs.c.state)

@@ -25,6 +25,7 @@ HOT_QUERIES = [
     pytest.param(DEPTH, "ix_jobs_queued", id="depth"),
     pytest.param(select(jobs).where(IS_ACTIVE), "ix_jobs_active", id="leases"),
     pytest.param(select(c.tenant, func.count()).where(IS_ACTIVE).group_by(c.tenant), "ix_jobs_active", id="running"),
+    pytest.param(select(c.worker, c.scheduled_at).where(IS_ACTIVE), "ix_jobs_active", id="workers"),
     pytest.param(select(jobs).order_by(c.seq.desc()).limit(100), None, id="list"),
     *(
         pytest.param(

@@ -1,0 +1,40 @@
+"""Tells open pages that there is something new to see, and not more often than it is worth."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from litestar import get
+from litestar.di import NamedDependency
+
+from app.api.page.shared import Shared
+from app.api.stream import EventStream
+from app.flow.core import Core
+from app.flow.feed import Watcher
+
+_LONGEST_SILENCE_SEC: Final = 10.0
+"""Times pass also when nothing moves."""
+
+_RING: Final = b"event: changed\ndata: look again\n\n"
+
+
+@get("/page/changes", include_in_schema=False)
+async def ring_on_changes(core: NamedDependency[Core], front_page: NamedDependency[Shared[str]]) -> EventStream:
+    """An event whenever a page has something new to show: once a second at most, every ten seconds at least."""
+    watcher = core.feed.watch()
+    return EventStream(core.feed, watcher, _rings(watcher, front_page))
+
+
+async def _rings(watcher: Watcher, front_page: Shared[str]) -> AsyncIterator[bytes]:
+    while True:
+        try:
+            async with asyncio.timeout(_LONGEST_SILENCE_SEC):
+                await watcher.arrived()
+        except TimeoutError:
+            yield _RING
+            continue
+        await front_page.stale()  # until then a look would not show what is new
+        watcher.skip()
+        yield _RING

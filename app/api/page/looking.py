@@ -1,0 +1,110 @@
+"""The pages that show something."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from litestar import Response, get
+from litestar.di import NamedDependency
+from litestar.params import FromPath
+from litestar.response import Redirect
+
+from app.api.cursor import write_cursor
+from app.api.page import links
+from app.api.page.forms import Address, JobAddress, Search
+from app.api.page.render import html, page, see
+from app.api.page.request import PageRequest
+from app.api.page.shared import Shared
+from app.api.page.timeline import timeline
+from app.errors import NotFound
+from app.flow import look
+from app.flow.core import Core
+from app.flow.look import JobFilter
+from app.flow.overview import queue_line, tenant_line
+from app.flow.tenancy import get_tenant
+from app.scheduling.job import State
+
+_PER_PAGE: Final = 50
+_WAITING_TENANTS: Final = 50
+_NOTICES: Final = {
+    "cancelled": "The job is cancelled.",
+    "retried": "This is the new job.",
+    "paused": "It is paused.",
+    "resumed": "It goes on.",
+    "weight": "The weight is changed, from the next dispatch on.",
+}
+
+
+@get("/", include_in_schema=False)
+async def show_overview(front_page: NamedDependency[Shared[str]]) -> Response[str]:
+    """How the service stands."""
+    return html(await front_page.get())
+
+
+@get("/page/jobs", include_in_schema=False)
+async def find_jobs(core: NamedDependency[Core], request: PageRequest) -> Response[str] | Redirect:
+    """The jobs that match, or the one with the id."""
+    asked = request.searched(Search)
+    given = asked.given()
+    if "id" in given:
+        return see(links.job(given["id"].replace("-", "").lower()))
+    found = await look.list_jobs(core, asked.to_filter(_PER_PAGE))
+    older = None if found.next_seq is None else links.jobs(**given | {"cursor": write_cursor(found.next_seq)})
+    return page(
+        "jobs.html",
+        jobs=found.jobs,
+        following=older,
+        asked={name: given.get(name) for name in Search.__struct_fields__},
+        is_narrowed=bool(given),
+        states=list(State),
+        now=core.clock.now(),
+    )
+
+
+@get("/page/jobs/{job_id:str}", include_in_schema=False)
+async def show_job(core: NamedDependency[Core], request: PageRequest, job_id: FromPath[str]) -> Response[str]:
+    """One job."""
+    address = request.query(JobAddress)
+    job, attempts = await look.get_job(core, job_id), await look.list_attempts(core, job_id)
+    now = core.clock.now()
+    return page(
+        "job.html",
+        job=job,
+        attempts=attempts,
+        stretches=timeline(job, attempts, now),
+        notice=_NOTICES.get(str(address.done)),
+        now=now,
+    )
+
+
+@get("/page/tenant", include_in_schema=False)
+async def show_tenant(core: NamedDependency[Core], request: PageRequest) -> Response[str]:
+    """One tenant."""
+    address = request.query(Address)
+    tenant = await get_tenant(core, address.name)
+    newest = await look.list_jobs(core, JobFilter(tenant=tenant.name, limit=10))
+    return page(
+        "tenant.html",
+        line=tenant_line(core, tenant.name),
+        jobs=newest.jobs,
+        notice=_NOTICES.get(str(address.done)),
+        now=core.clock.now(),
+    )
+
+
+@get("/page/queue", include_in_schema=False)
+async def show_queue(core: NamedDependency[Core], request: PageRequest) -> Response[str]:
+    """One queue."""
+    address = request.query(Address)
+    line = await queue_line(core, address.name)
+    if line is None:
+        raise NotFound("queue")
+    newest = await look.list_jobs(core, JobFilter(queue=line.name, limit=10))
+    return page(
+        "queue.html",
+        line=line,
+        waiting=core.counts.queued_by_tenant(line.name).most_common(_WAITING_TENANTS),
+        jobs=newest.jobs,
+        notice=_NOTICES.get(str(address.done)),
+        now=core.clock.now(),
+    )

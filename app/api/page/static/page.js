@@ -1,0 +1,112 @@
+"use strict";
+
+// Keeps an open page true. The server rings when something has moved; the page then asks for itself once more and puts
+// the parts marked data-live in place of those shown. Without this script it is the same page, as of when it was loaded.
+(() => {
+  const controls = document.querySelector("[data-live-controls]");
+  const status = document.querySelector("[data-live-status]");
+  const button = document.querySelector("[data-live-switch]");
+  if (!document.querySelector("[data-live]")) return;
+
+  const AGAIN_MS = 2000;
+  let bell = null;
+  let isPaused = false;
+  let isLoading = false;
+  let isStale = false;
+  let again = 0;
+
+  function say(words, mark) {
+    if (status.textContent !== words) status.textContent = words;
+    controls.className = `live ${mark}`;
+  }
+
+  function isReadIn(part) {
+    const selection = document.getSelection();
+    return !selection.isCollapsed && part.contains(selection.anchorNode);
+  }
+
+  function focusedIn(part) {
+    const focused = document.activeElement;
+    if (!part.contains(focused)) return null;
+    const alike = focused.id ? `#${CSS.escape(focused.id)}` : focused.getAttribute("href")
+      ? `[href="${CSS.escape(focused.getAttribute("href"))}"]` : focused.localName;
+    return { alike, place: [...part.querySelectorAll(alike)].indexOf(focused) };
+  }
+
+  function replace(part, fresh) {
+    for (const open of part.querySelectorAll("details[open]")) {
+      fresh.querySelector(`#${CSS.escape(open.id)}`)?.setAttribute("open", "");
+    }
+    if (part.innerHTML === fresh.innerHTML || isReadIn(part)) return;
+    const scrolled = [...part.querySelectorAll(".scroll, pre")].map((each) => [each.scrollLeft, each.scrollTop]);
+    const focused = focusedIn(part);
+    part.replaceChildren(...fresh.childNodes);
+    part.querySelectorAll(".scroll, pre").forEach((each, place) => {
+      [each.scrollLeft, each.scrollTop] = scrolled[place] ?? [0, 0];
+    });
+    if (focused) {
+      const alike = part.querySelectorAll(focused.alike);
+      (alike[focused.place] ?? alike[0] ?? document.getElementById("main")).focus({ preventScroll: true });
+    }
+  }
+
+  async function refresh() {
+    if (isLoading) { isStale = true; return; }
+    isLoading = true;
+    try {
+      do {
+        isStale = false;
+        const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+        if (!answer.ok) break;
+        const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+        if (isPaused) break;
+        for (const part of document.querySelectorAll("[data-live]")) {
+          const match = fresh.getElementById(part.id);
+          if (match) replace(part, match);
+        }
+      } while (isStale);
+    } catch {
+      // The bell notices as well that the server is away, and says so.
+    } finally {
+      isLoading = false;
+    }
+  }
+
+  function listen() {
+    clearTimeout(again);
+    bell?.close();
+    bell = new EventSource("/page/changes");
+    bell.onopen = () => { say("Live", "on"); refresh(); };
+    bell.addEventListener("changed", refresh);
+    bell.onerror = () => {
+      say("Connection lost, trying again", "lost");
+      bell.close();
+      again = setTimeout(listen, AGAIN_MS);
+    };
+  }
+
+  function rest() {
+    clearTimeout(again);
+    bell?.close();
+    bell = null;
+  }
+
+  // A browser opens few connections to one server, so only pages that are looked at keep one.
+  function follow() {
+    if (isPaused || document.hidden) rest(); else listen();
+  }
+
+  button.addEventListener("click", () => {
+    isPaused = !isPaused;
+    button.textContent = isPaused ? "Resume updates" : "Pause updates";
+    if (isPaused) say("Updates paused", "");
+    follow();
+  });
+  document.addEventListener("visibilitychange", follow);
+  addEventListener("pagehide", rest);
+  addEventListener("pageshow", (event) => { if (event.persisted) follow(); });
+
+  controls.hidden = false;
+  say("Connecting", "");
+  follow();
+})();
