@@ -12,8 +12,10 @@ import httpx
 import pytest
 
 from app.api.application import create_app
+from app.api.page import explanations
+from app.api.page.explanations import Explanations
 from app.errors import Unavailable
-from app.flow import overview
+from app.flow import look, overview
 from app.flow.core import Core, Phase
 from tests.api.asgi import client_of
 
@@ -124,6 +126,33 @@ class TestShowing:
         page = await _shown(client, f"/page/jobs/{job['id']}")
         for words in ("cancelled", "released", "first", "second", "in the queue", "running", "branch", "None."):
             assert words in page
+
+    async def test_a_job_that_waits_says_why(self, client: httpx.AsyncClient) -> None:
+        first, second = await _submit(client), await _submit(client)
+        delayed = await _submit(client, delay_sec=3600)
+        path = f"/page/jobs/{second['id']}"
+        page = await _shown(client, path)
+        assert "Why it waits" in page
+        explained = (await client.get(f"/jobs/{second['id']}/explain")).json()
+        for reason in explained["reasons"]:
+            assert reason["text"] in unescape(page)
+        assert explained["to_be_next"]["text"] in unescape(page)
+        assert explained["bound"]["text"] in unescape(page)
+        assert "It is due at" in await _shown(client, f"/page/jobs/{delayed['id']}")
+        await client.post("/jobs/claim", json={"worker": "w", "limit": 2})
+        for job in (first, second):
+            assert "Why it waits" not in await _shown(client, f"/page/jobs/{job['id']}")
+
+    async def test_only_the_jobs_looked_at_last_are_kept_explained(
+        self, core: Core, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(explanations, "_KEPT", 2)
+        told, explained = 0, Explanations(core)
+        jobs = [await look.get_job(core, (await _submit(client))["id"]) for _ in range(4)]
+        for job in jobs * 2:
+            told += (await explained.of(job)) is not None
+        assert told == 8
+        assert len(explained._kept) == 2
 
     async def test_pages_of_what_is_not_there_say_so(self, client: httpx.AsyncClient) -> None:
         for path in (

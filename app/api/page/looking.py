@@ -11,6 +11,7 @@ from litestar.response import Redirect
 
 from app.api.cursor import write_cursor
 from app.api.page import links
+from app.api.page.explanations import Explanations
 from app.api.page.forms import Address, JobAddress, Search
 from app.api.page.render import html, page, see
 from app.api.page.request import PageRequest
@@ -62,7 +63,12 @@ async def find_jobs(core: NamedDependency[Core], request: PageRequest) -> Respon
 
 
 @get("/page/jobs/{job_id:str}", include_in_schema=False)
-async def show_job(core: NamedDependency[Core], request: PageRequest, job_id: FromPath[str]) -> Response[str]:
+async def show_job(
+    core: NamedDependency[Core],
+    explanations: NamedDependency[Explanations],
+    request: PageRequest,
+    job_id: FromPath[str],
+) -> Response[str]:
     """One job."""
     address = request.query(JobAddress)
     job, attempts = await look.get_job(core, job_id), await look.list_attempts(core, job_id)
@@ -72,6 +78,7 @@ async def show_job(core: NamedDependency[Core], request: PageRequest, job_id: Fr
         job=job,
         attempts=attempts,
         stretches=timeline(job, attempts, now),
+        why=await explanations.of(job),
         notice=_NOTICES.get(str(address.done)),
         now=now,
     )

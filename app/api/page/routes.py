@@ -11,6 +11,7 @@ from litestar.di import Provide
 
 from app.api.errors import response_to
 from app.api.page import assets, bell, doing, looking
+from app.api.page.explanations import Explanations
 from app.api.page.overview import front_page
 from app.api.page.render import page
 from app.api.page.request import PageRequest, refuse_foreign
@@ -24,7 +25,7 @@ _FORM_BYTES: Final = 16 * 1024
 
 def page_routes(core: Core, emit: Emit) -> Router:
     """The page of this service."""
-    shared = Shared(lambda: front_page(core), core.clock)
+    shared, explanations = Shared(lambda: front_page(core), core.clock), Explanations(core)
     return Router(
         "/",
         route_handlers=[
@@ -47,7 +48,10 @@ def page_routes(core: Core, emit: Emit) -> Router:
             doing.switch_queue,
         ],
         before_request=refuse_foreign,
-        dependencies={"front_page": Provide(lambda: shared, sync_to_thread=False)},
+        dependencies={
+            "front_page": Provide(lambda: shared, sync_to_thread=False),
+            "explanations": Provide(lambda: explanations, sync_to_thread=False),
+        },
         exception_handlers={Exception: _error_page(emit)},
         request_class=PageRequest,
         request_max_body_size=_FORM_BYTES,
