@@ -50,7 +50,7 @@ async def recover(core: Core) -> None:
     _fill_order(core, written)
     _fill_counts(core, written)
     _fill_leases(core, written.leased)
-    core.queue_labels.meet(_busiest(written.queued))
+    core.queue_labels.meet(_busiest(written))
     core.queued_since.load(written.queued_since)
     for name in set(core.admission.configured()) - set(written.settings):
         core.admission.configure(name, DEFAULT_TENANT)
@@ -99,9 +99,12 @@ def _queued_job(row: Any) -> QueuedJob:
     )
 
 
-def _busiest(queued: list[QueuedJob]) -> list[str]:
-    """The queues with jobs that wait, those with most of them first."""
-    return [queue for queue, _ in Counter(job.queue for job in queued).most_common()]
+def _busiest(written: _Written) -> list[str]:
+    """All queues that have jobs: first those with most that wait, and of the others those with most."""
+    waiting, all_jobs = Counter(job.queue for job in written.queued), Counter[str]()
+    for queue, _, n in written.by_queue:
+        all_jobs[queue] += n
+    return sorted(all_jobs, key=lambda queue: (-waiting[queue], -all_jobs[queue]))
 
 
 def _fill_order(core: Core, written: _Written) -> None:

@@ -35,8 +35,8 @@ class Meter:
     def __init__(self, settings: Settings) -> None:
         self._instruments = Instruments()
         ProcessCollector(namespace="fairlane", registry=self._instruments.registry)
-        self._tenant_names = FewNames(settings.metrics_tenants)
-        self._tenants = Tenants(self._tenant_names, self._instruments.registry) if settings.metrics_tenants else None
+        names = FewNames(settings.metrics_tenants)
+        self._tenants = Tenants(names, self._instruments.registry) if settings.metrics_tenants else None
         self._core: Core
         self._housekeeper: Housekeeper
         self._heard: Mapping[type[Event], Callable[[Any], None]] = {
@@ -53,10 +53,10 @@ class Meter:
         }
 
     def watch(self, core: Core, housekeeper: Housekeeper) -> None:
-        """Measure this service from now on: memory is filled, and nothing has been served yet. The tenants that
-        somebody set up come before those that only a client has named."""
+        """Measure this service from now on: memory is filled, and nothing has been served yet."""
         self._core, self._housekeeper = core, housekeeper
-        self._tenant_names.meet(core.admission.configured())
+        if self._tenants is not None:
+            self._tenants.meet_those_known(core)
         for queue in core.queue_labels.kept:
             self._instruments.begin_queue(queue)
         for reason in _REFUSALS:

@@ -10,6 +10,7 @@ from functools import cache
 from prometheus_client import CollectorRegistry, Counter, Summary
 from prometheus_client.core import GaugeMetricFamily
 
+from app.flow.core import Core
 from app.flow.counts import Counts
 from app.flow.few_names import OTHER, FewNames
 from app.flow.moves import Moved
@@ -37,6 +38,14 @@ class Tenants:
         )  # fmt: skip
         self._moves, self._cost, self._wait = cache(moves.labels), cache(cost.labels), cache(wait.labels)
         self._refusals = cache(refusals.labels)
+
+    def meet_those_known(self, core: Core) -> None:
+        """Give places to the tenants that somebody set up, then to those with most unfinished jobs."""
+        self._names.meet(core.admission.configured())
+        unfinished = Tally[str]()
+        for (tenant, _), n in core.counts.tally().by_tenant.items():
+            unfinished[tenant] += n
+        self._names.meet(tenant for tenant, _ in unfinished.most_common())
 
     def follow(self, moves: Sequence[Moved]) -> None:
         """These have happened."""

@@ -229,12 +229,30 @@ class TestNames:
             assert seen("jobs", queue="busy", state="queued") == 2
             assert seen("jobs", queue="other", state="queued") == 9
 
+    async def test_a_queue_whose_jobs_have_all_ended_has_its_label_from_the_start(self, sqlite: Database) -> None:
+        async with mortal(sqlite) as lives:
+            await lives.running.submit(queue="idle")
+            await lives.running.complete(await lives.running.claim_one("idle", start=True))
+            await lives.restart()
+            seen = await scrape(lives.running.meter)
+            assert seen("jobs", queue="idle", state="completed") == 1
+            assert seen("jobs", queue="other", state="completed") == 0
+
     async def test_no_tenant_is_named_unless_asked_for(self, sqlite: Database) -> None:
         async with service(sqlite) as running:
             await running.submit("acme")
             seen = await scrape(running.meter)
             assert "acme" not in seen.text
             assert "tenant" not in seen.text
+
+    async def test_after_a_start_the_tenants_with_most_work_have_labels(self, sqlite: Database) -> None:
+        async with mortal(sqlite, metrics_tenants=1) as lives:
+            for tenant in ("invented", "busy", "busy"):
+                await lives.running.submit(tenant)
+            await lives.restart()
+            seen = await scrape(lives.running.meter)
+            assert seen("tenant_jobs", tenant="busy", state="queued") == 2
+            assert seen("tenant_jobs", tenant="other", state="queued") == 1
 
     async def test_tenants_that_were_set_up_come_first(self, sqlite: Database) -> None:
         async with mortal(sqlite, metrics_tenants=2) as lives:
