@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.metadata import version
+from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily
 
@@ -12,6 +13,8 @@ from app.flow.core import Core
 from app.flow.few_names import OTHER
 from app.flow.housekeeping import Housekeeper
 from app.scheduling.job import State
+
+_VERSION: Final = version("fairlane")
 
 
 def gauges(core: Core, housekeeper: Housekeeper) -> Iterator[GaugeMetricFamily]:
@@ -73,5 +76,5 @@ def _build(core: Core) -> GaugeMetricFamily:
     build = GaugeMetricFamily(
         "fairlane_build_info", "1; the labels say what runs.", labels=("version", "database", "policy")
     )
-    build.add_metric((version("fairlane"), core.engines.dialect, core.order.policy), 1)
+    build.add_metric((_VERSION, core.engines.dialect, core.order.policy), 1)
     return build
