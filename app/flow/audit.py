@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from app.events import DifferenceMended
 from app.flow import mend
@@ -66,6 +66,23 @@ async def _mend(core: Core, found: Differences, corrections: int) -> bool:
 
 async def _mend_each(core: Core, found: Differences, mended: list[Mended]) -> None:
     """Look at each thing that differs again, now with the writer stopped, and mend it if it still does."""
+    await _mend_jobs(core, found, mended)
+    # Whose a lease was whose row is gone was a guess; so everybody is counted again who has one.
+    recounted = {*core.order.running_by_tenant(), *(each.moved.tenant for each in mended if each.moved)}
+    found.running.update(recounted if mended else ())
+    by_name: tuple[tuple[Callable[..., Awaitable[list[Mended]]], set[Any]], ...] = (
+        (mend.running_if_it_differs, found.running),
+        (mend.lanes_if_they_differ, found.lanes),
+        (mend.clocks_if_they_differ, found.clocks),
+        (mend.tenants_without_a_row, found.tenants),
+        (mend.queues_without_a_row, found.queues),
+    )
+    for if_it_differs, names in by_name:
+        for some in _steps(core, names):
+            mended += await core.write(partial(if_it_differs, core, some), alone=True)
+
+
+async def _mend_jobs(core: Core, found: Differences, mended: list[Mended]) -> None:
     for ids in _steps(core, found.jobs):
         of_jobs = await core.write(partial(mend.jobs_if_they_differ, core, ids, found.lacking), alone=True)
         for each in of_jobs:
@@ -74,16 +91,8 @@ async def _mend_each(core: Core, found: Differences, mended: list[Mended]) -> No
         mended += of_jobs
     if any(each.moved is not None and each.moved.new is State.QUEUED for each in mended):
         core.queued_since.put_in_order()
-    for names in _steps(core, found.running):
-        mended += await core.write(partial(mend.running_if_it_differs, core, names), alone=True)
-    for pairs in _steps(core, found.lanes):
-        mended += await core.write(partial(mend.lanes_if_they_differ, core, pairs), alone=True)
-    for names in _steps(core, found.clocks):
-        mended += await core.write(partial(mend.clocks_if_they_differ, core, names), alone=True)
-    for names in _steps(core, found.tenants):
-        mended += await core.write(partial(mend.tenants_without_a_row, core, names), alone=True)
-    for names in _steps(core, found.queues):
-        mended += await core.write(partial(mend.queues_without_a_row, core, names), alone=True)
+    if found.waits:
+        await core.write(partial(mend.drop_waits_that_are_over, core), alone=True)
 
 
 def _steps(core: Core, items: Iterable[Item]) -> Iterable[list[Item]]:

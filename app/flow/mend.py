@@ -79,7 +79,7 @@ async def lanes_if_they_differ(core: Core, pairs: Sequence[Lane], tx: Transactio
     unknown = list[Lane]()
     for queue, tenant in pairs:
         lane, row = core.order.lane(queue, tenant), written.get((queue, tenant))
-        if lane is None and row is not None and (queue, tenant) not in core.forgotten_lanes:
+        if lane is None and row is not None and not _is_forgotten(core, queue, tenant, row):
             unknown.append((queue, tenant))
         elif lane is not None and lane.virtual_time != row:
             tx.need_tenant(tenant)
@@ -105,6 +105,11 @@ async def clocks_if_they_differ(core: Core, names: Sequence[str], tx: Transactio
     return mended
 
 
+async def drop_waits_that_are_over(core: Core, _tx: Transaction) -> None:
+    """Who left the queue by hand, and then moved on by our own doing, is still taken to wait by the metrics alone."""
+    core.queued_since.keep(lambda job_id: core.order.queued_job(job_id) is not None)
+
+
 async def tenants_without_a_row(core: Core, names: Sequence[str], tx: Transaction) -> list[Mended]:
     """Their next job makes them a row again."""
     gone = core.known_tenants.intersection(names) - await tenants.some_names(await tx.reading(), names)
@@ -119,12 +124,33 @@ async def queues_without_a_row(core: Core, names: Sequence[str], tx: Transaction
     return [Mended(What.NAMES, f"queue {name}") for name in sorted(gone)]
 
 
+def _is_forgotten(core: Core, queue: str, tenant: str, virtual_time: int) -> bool:
+    """Whether the row is one that goes soon, and that until then says nothing: behind its clock."""
+    return (queue, tenant) in core.forgotten_lanes and virtual_time <= core.order.queue(queue).clock
+
+
 def _mend_job(core: Core, tx: Transaction, job_id: str, row: Job | None, lacking: Tally) -> Mended | None:
     held, lease = core.order.queued_job(job_id), core.leases.get(job_id)
-    if row is not None and row.state is State.QUEUED:
-        return _queue_as_written(core, tx, row, held, lease, lacking)
     if row is not None and row.state.is_leased:
         return _lease_as_written(core, tx, row, held, lease, lacking)
+    if held is not None and lease is not None:
+        # It was put back by hand, and the tick has found it due, before anybody missed its worker.
+        tx.after_commit(core.leases.drop, job_id)
+        return _mend_unleased(core, tx, job_id, row, held, None, lacking) or Mended(What.NOT_LEASED, job_id)
+    return _mend_unleased(core, tx, job_id, row, held, lease, lacking)
+
+
+def _mend_unleased(
+    core: Core,
+    tx: Transaction,
+    job_id: str,
+    row: Job | None,
+    held: QueuedJob | None,
+    lease: Lease | None,
+    lacking: Tally,
+) -> Mended | None:
+    if row is not None and row.state is State.QUEUED:
+        return _queue_as_written(core, tx, row, held, lease, lacking)
     if held is not None:
         core.order.withdraw(job_id)
         tx.after_commit(core.queued_since.drop, held.queue, job_id)  # the move of a row that is gone names no job

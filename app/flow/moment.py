@@ -21,7 +21,8 @@ Times = tuple[int, int, int]
 @dataclass(frozen=True, slots=True)
 class Held:
     """What memory held. `forgotten` are lanes that it dropped and whose rows are still to be deleted; `corrections`
-    tells whether the numbers of jobs have been set right by anybody else since."""
+    tells whether the numbers of jobs have been set right by anybody else since; `waits` is of how many queued jobs the
+    metrics know."""
 
     queued: dict[str, QueuedJob]
     tokens: dict[str, str]
@@ -31,6 +32,7 @@ class Held:
     clocks: dict[str, Times]
     numbers: Tally
     corrections: int
+    waits: int
     known_tenants: set[str]
     known_queues: set[str]
 
@@ -59,6 +61,7 @@ def _held(core: Core) -> Held:
         clocks={time.queue: time[1:] for time in order.queue_times()},
         numbers=core.counts.tally(),
         corrections=core.counts.corrections,
+        waits=len(core.queued_since),
         known_tenants=core.known_tenants.copy(),
         known_queues=core.known_queues.copy(),
     )

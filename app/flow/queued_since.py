@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from heapq import merge
 from itertools import islice
@@ -36,11 +36,21 @@ class QueuedSince:
             if moved.old is State.QUEUED:
                 self.drop(moved.queue, moved.job.id)
             if moved.new is State.QUEUED and moved.job.queued_at is not None:
+                self.drop(moved.queue, moved.job.id)  # it may be there still, if it left by hand
                 self._line(moved.queue)[moved.job.id] = moved.job.queued_at
 
     def drop(self, queue: str, job_id: str) -> None:
         """The job waits no longer; without effect if it did not."""
         self._line(queue).pop(job_id, None)
+
+    def __len__(self) -> int:
+        return sum(len(line) for line in self._lines.values())
+
+    def keep(self, is_queued: Callable[[str], bool]) -> None:
+        """Drop the jobs that wait no longer, as those may that left by hand."""
+        for line in self._lines.values():
+            for job_id in [job_id for job_id in line if not is_queued(job_id)]:
+                del line[job_id]
 
     def put_in_order(self) -> None:
         """Jobs have joined that are queued since earlier than others, by hand."""

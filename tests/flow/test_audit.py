@@ -230,6 +230,7 @@ PLANTED: Final = (
 async def test_what_was_typed_is_mended_and_told_once(database: Database, planted: Planted) -> None:
     async with service(database) as running:
         scene = await set_up(running)
+        running.core.feed.watch()
         assert await audited(running) == []
 
         await by_hand(database, *planted.sql(scene))
@@ -237,6 +238,7 @@ async def test_what_was_typed_is_mended_and_told_once(database: Database, plante
         assert await audited(running) == planted.told(scene)
         await assert_memory_equals_sql(running.core)
         assert await audited(running) == []
+        assert running.heard.all(LoopFailed) == []  # whoever listens to moves takes those, too
 
 
 async def test_a_finished_job_that_was_deleted_is_counted_no_longer(database: Database) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from app.errors import NotFound
-from app.events import JobsRetired, RowSkipped
+from app.events import JobsRetired, LoopFailed, RowSkipped
 from app.flow import look, retention
 from app.flow.audit import audit
 from app.flow.core import Phase
@@ -119,6 +119,7 @@ async def test_it_works_in_batches_and_says_what_has_gone(database: Database, mo
         assert not await audit(running.core)  # all ended at the same moment, which our own never do
         moves: list[Sequence[Moved]] = []
         running.core.moves.listen(moves.append)
+        running.core.feed.watch()
         running.clock.advance(2 * DAY)
 
         with commits_of(running.core) as commits:
@@ -131,6 +132,7 @@ async def test_it_works_in_batches_and_says_what_has_gone(database: Database, mo
         assert {(moved.old, moved.new, moved.job) for of_commit in moves for moved in of_commit} == {
             (State.CANCELLED, None, None)
         }
+        assert running.heard.all(LoopFailed) == []  # whoever listens takes it
         assert look.stats(running.core).total_jobs == 0
         assert not await audit(running.core)
 
