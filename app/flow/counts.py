@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest
 from typing import TypeVar
 
@@ -55,14 +55,7 @@ class Counts:
 
     def tally(self) -> Tally:
         """All numbers, as a copy."""
-        tally = Tally()
-        for queue, states in self._by_queue.items():
-            tally.by_queue.update({(queue, state): n for state, n in states.items()})
-        for tenant, states in self._by_tenant.items():
-            tally.by_tenant.update({(tenant, state): n for state, n in states.items()})
-        for queue, tenants in self._queued.items():
-            tally.queued.update({(queue, tenant): n for tenant, n in tenants.items()})
-        return tally
+        return Tally(_by_both(self._by_queue), _by_both(self._by_tenant), _by_both(self._queued))
 
     def make_up(self, lacking: Tally) -> None:
         """Add what was found to be lacking."""
@@ -131,6 +124,11 @@ class Counts:
             return False
         _raise(counter, key, -1)
         return True
+
+
+def _by_both(counters: Mapping[str, Counter[_Key]]) -> Counter[tuple[str, _Key]]:
+    """The numbers by both keys, in one."""
+    return Counter({(outer, inner): n for outer, numbers in counters.items() for inner, n in numbers.items()})
 
 
 def _raise(counter: Counter[_Key], key: _Key, n: int) -> None:

@@ -18,10 +18,10 @@ from app.store import jobs
 from app.store.transaction import Transaction
 
 EVERY_SEC: Final = 60.0
-DELETED_AT_ONCE: Final = 100
+DELETED_AT_ONCE: Final = 50
 """Most jobs deleted in one transaction."""
 
-_BATCHES: Final = 100
+_BATCHES: Final = 200
 """Most batches in one round, so that it is told what has gone."""
 
 _REST: Final = 4
