@@ -69,6 +69,28 @@ async def test_what_waits_for_a_transaction_shares_the_next_one_and_no_later(dat
         assert [job.seq for job in jobs] == list(range(1, 21))
 
 
+async def test_a_write_that_wants_to_be_alone_is(database: Database) -> None:
+    async with service(database) as running:
+        seen = list[int]()
+
+        async def look(_tx: Transaction) -> None:
+            seen.append(running.core.moves.mark())
+
+        with commits_of(running.core) as commits:
+            async with busy(running.core) as backlog:
+                before = [asyncio.create_task(running.submit()) for _ in range(3)]
+                await backlog.grows_to(3)
+                alone = [asyncio.create_task(running.core.write(look, alone=True)) for _ in range(2)]
+                await backlog.grows_to(5)
+                after = [asyncio.create_task(running.submit()) for _ in range(3)]
+                await backlog.grows_to(8)
+            await answers_of([*before, *alone, *after])
+
+        assert seen == [0, 0]  # nothing of anybody else's is under way
+        assert await database.value("SELECT count(*) FROM jobs") == 6
+        assert len(commits) == 5
+
+
 # --- One that is refused -----------------------------------------------------------------------------------
 
 
