@@ -497,7 +497,7 @@ async def test_a_start_that_mended_lanes_is_no_difference(database: Database) ->
 
 async def test_the_end_of_the_service_does_not_wait_for_a_long_look(database: Database) -> None:
     async with service(database) as running:
-        job = await running.submit()
+        job, _ = await running.submit(), await running.submit()
         await by_hand(database, cancel_sql(job))
         with gate(running.core, "begin") as writer:
             looking = asyncio.create_task(audit(running.core))
