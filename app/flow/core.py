@@ -25,6 +25,7 @@ from app.flow.last_hour import LastHour
 from app.flow.moves import Ended, Moved, Moves
 from app.flow.pace import Pace
 from app.flow.queued_since import QueuedSince
+from app.flow.sparing import Sparing
 from app.flow.waiting import WaitingClaims
 from app.scheduling.job import Job, State
 from app.scheduling.leases import Lease, Leases
@@ -104,7 +105,7 @@ class Core:
         self.to_recount: dict[str, QueuedJob] = {}
         self.waiting = WaitingClaims()
         self.asking = Asking(clock.monotonic())
-        self.explaining = asyncio.Lock()
+        self.sparing = Sparing(clock)
         self.feed = Feed(self.moves, self.waiting.ended)
         self.is_serving_soon = False
         self.phase = Phase.STARTING

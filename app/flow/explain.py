@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -25,8 +24,7 @@ QUIET_SEC: Final = 60.0
 claim may wait."""
 
 _COUNTED_AT_ONCE: Final = 250
-_PAUSE_SEC: Final = 0.002
-"""Between two steps of counting, of less than a millisecond each: most of the time is for those who dispatch."""
+"""In less than a millisecond; then others go first."""
 
 _TRIES: Final = 3
 _NAMED: Final = 3
@@ -150,7 +148,7 @@ async def explain(core: Core, job_id: str) -> Explanation:
             job = await existing_job(connection, job_id)
         if job.state is not State.QUEUED:
             return _of_no_place(core, job)
-        async with core.explaining:
+        async with core.sparing:
             outlook = core.order.outlook(job_id, MOST_AHEAD)
             if outlook is not None:
                 return await _of_place(core, job, outlook)
@@ -183,7 +181,7 @@ def _without_place(core: Core, job: Job) -> tuple[list[Reason], str]:
     """What it is instead of queued, and why nothing makes it the next."""
     if job.state is State.PENDING:
         seconds = (job.run_at - core.clock.now()).total_seconds()
-        again = "It failed and is tried again" if job.attempt else "It is due"
+        again = "Its last attempt did not succeed; it is tried again" if job.attempt else "It is due"
         text = f"{again} at {rfc3339(job.run_at)}, in {max(0.0, seconds):.0f} s."
         return [Reason(Code.DELAYED, text)], "It has no place before it is due, and when that is cannot be changed."
     if job.state.is_leased:
@@ -201,8 +199,8 @@ async def _of_place(core: Core, job: Job, outlook: Outlook) -> Explanation:
     """Of a job that is queued."""
     with closing(outlook):
         weights = outlook.weights
-        while outlook.count(_COUNTED_AT_ONCE):  # noqa: ASYNC110 - it waits for nothing, it lets others go first
-            await asyncio.sleep(_PAUSE_SEC)
+        while outlook.count(_COUNTED_AT_ONCE):
+            await core.sparing.pause()
     reasons = list(_reasons(core, outlook))
     return Explanation(
         id=job.id,

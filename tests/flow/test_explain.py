@@ -25,7 +25,7 @@ from app.flow.tenancy import TenantSettings
 from app.scheduling.job import Job, State
 from app.store import jobs
 from tests.databases import Database
-from tests.flow.harness import FakeClock, Mortal, Running, gate, in_one_group, service
+from tests.flow.harness import FakeClock, Mortal, Running, by_hand, gate, in_one_group, service
 from tests.scheduling.workload import thorough
 
 TENANTS = ("ada", "bob", "cyd")
@@ -309,7 +309,7 @@ async def test_a_job_that_failed_and_is_tried_again(database: Database) -> None:
         await running.fail(await running.claim_one(start=True))
         told = await explained(running, job)
     assert codes(told) == [Code.DELAYED]
-    assert "failed and is tried again" in said(told)
+    assert "is tried again at" in said(told)
 
 
 @pytest.mark.parametrize("start", [False, True])
@@ -441,6 +441,18 @@ async def test_a_job_that_is_being_picked_is_told_as_it_comes_out(database: Data
         assert codes(await asking) == [Code.LEASED]
 
 
+async def test_a_job_that_was_queued_by_hand_is_not_known_yet(database: Database) -> None:
+    async with service(database) as running:
+        await running.submit()
+        job = await running.claim_one()
+        cleared = ["scheduled_at", "token", "lease_sec", "lease_expires_at", "worker", "charge", "dispatch_weight"]
+        columns = ", ".join(f"{name} = NULL" for name in cleared)
+        await by_hand(database, f"UPDATE jobs SET state = 'queued', {columns} WHERE id = '{job.id}'")
+        told = await explained(running, job)
+    assert (told.state, told.ahead, told.reasons) == (State.QUEUED, None, [])
+    assert "changed by hand" in told.to_be_next.text
+
+
 async def test_claims_go_on_while_ten_thousand_are_counted(sqlite: Database) -> None:
     async with service(sqlite, priority_step=1000) as running:
         await running.submit_all(
@@ -449,7 +461,7 @@ async def test_claims_go_on_while_ten_thousand_are_counted(sqlite: Database) -> 
         tenth = await running.submit("patient", priority=10)
         last = await running.submit("patient", priority=10)
         asking = asyncio.create_task(explained(running, last))
-        while not (running.core.explaining.locked() or asking.done()):  # noqa: ASYNC110 - a lock tells nobody
+        while not (running.core.sparing.is_taken or asking.done()):  # noqa: ASYNC110 - a lock tells nobody
             await asyncio.sleep(0)
         claimed = await running.claim(5)  # after the moment that is told of, and while it is being counted
         told = await asking
@@ -474,4 +486,4 @@ async def test_who_hangs_up_leaves_nothing_lent(sqlite: Database) -> None:
         with pytest.raises(asyncio.CancelledError):
             await asking
         assert heap._lent == 0
-        assert not running.core.explaining.locked()
+        assert not running.core.sparing.is_taken
