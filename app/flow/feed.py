@@ -104,17 +104,21 @@ class Feed:
         self._kept: list[StateMove] = []
         self._first = 0
         self._watchers: set[Watcher] = set()
+        self._readers: set[Watcher] = set()
         self._leave: Callable[[], None] | None = None
         self._news = asyncio.Event()
 
-    def watch(self) -> Watcher:
-        """A watcher from now on, to be closed. Raises `Unavailable` while as many as can be served watch already."""
+    def watch(self, *, reads: bool = True) -> Watcher:
+        """A watcher from now on, to be closed. One that does not read only hears that there is something new, and
+        nothing is kept for it. Raises `Unavailable` while as many as can be served watch already."""
         if len(self._watchers) >= MOST_WATCHERS:
             raise Unavailable(f"{MOST_WATCHERS} clients watch already; try again later", retry_after=10)
         if self._leave is None:
             self._leave = self._moves.listen(self._keep)
         watcher = Watcher(self)
         self._watchers.add(watcher)
+        if reads:
+            self._readers.add(watcher)
         return watcher
 
     @property
@@ -141,20 +145,28 @@ class Feed:
     def forget(self, watcher: Watcher) -> None:
         """It watches no more."""
         self._watchers.discard(watcher)
+        self._readers.discard(watcher)
+        if not self._readers:
+            self._first, self._kept = self.position, []
         if not self._watchers and self._leave is not None:
             self._leave()
             self._leave = None
-            self._first, self._kept = self.position, []
 
     def _keep(self, moves: Sequence[Moved]) -> None:
-        self._kept += [StateMove.of(moved.old, moved.job) for moved in moves if moved.job is not None]
-        # Cut rarely and much: each cut moves all that stays.
+        if self._readers:
+            self._kept += [StateMove.of(moved.old, moved.job) for moved in moves if moved.job is not None]
+            self._forget_oldest()
+        else:
+            self._first += len(moves)
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    def _forget_oldest(self) -> None:
+        # Rarely and many at once: each cut moves all that stays.
         if len(self._kept) > 2 * KEPT_MOVES:
             excess = len(self._kept) - KEPT_MOVES
             del self._kept[:excess]
             self._first += excess
-        news, self._news = self._news, asyncio.Event()
-        news.set()
 
 
 class Watcher:

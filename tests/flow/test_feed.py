@@ -67,6 +67,23 @@ async def test_it_listens_only_while_somebody_watches(database: Database) -> Non
             assert len(_all(third)) == 1
 
 
+async def test_for_who_only_hears_of_news_nothing_is_kept(database: Database) -> None:
+    async with service(database) as running:
+        core = running.core
+        with core.feed.watch(reads=False) as bell:
+            await running.submit()
+            await bell.arrived()
+            assert not core.feed._kept
+            bell.skip()
+            with core.feed.watch() as reader:
+                await running.submit()
+                await bell.arrived()
+                assert [len(batch.moves) for batch in _all(reader)] == [1]
+            assert not core.feed._kept
+            await running.submit()
+            assert core.feed.position == 3
+
+
 async def test_a_slow_watcher_is_told_how_many_it_missed(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "KEPT_MOVES", 50)
     async with service(database) as running:

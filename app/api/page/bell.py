@@ -23,7 +23,7 @@ _RING: Final = b"event: changed\ndata: look again\n\n"
 @get("/page/changes", include_in_schema=False)
 async def ring_on_changes(core: NamedDependency[Core], front_page: NamedDependency[Shared[str]]) -> EventStream:
     """An event whenever a page has something new to show: once a second at most, every ten seconds at least."""
-    watcher = core.feed.watch()
+    watcher = core.feed.watch(reads=False)
     return EventStream(core.feed, watcher, _rings(watcher, front_page))
 
 
