@@ -20,11 +20,11 @@ NAMED_TENANTS: Final = 100
 
 _MINUTE: Final = timedelta(minutes=1)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_EXACT_BITS: Final = 4
+_EXACT_BITS: Final = 6
 
 
 class Waits:
-    """How long jobs waited, in buckets each a sixteenth to an eighth wider than the last: a few hundred at most."""
+    """How long jobs waited, in buckets each a thirty-second wider than the last, or less: a thousand or so at most."""
 
     __slots__ = ("_buckets",)
 
@@ -42,7 +42,7 @@ class Waits:
         self._buckets.update(other._buckets)
 
     def percentile(self, percent: int) -> float | None:
-        """Seconds, by nearest rank, within a sixteenth; None if nothing waited."""
+        """Seconds, by nearest rank, within 2%; None if nothing waited."""
         rank = -(-self._buckets.total() * percent // 100)
         for bucket in sorted(self._buckets):
             rank -= self._buckets[bucket]

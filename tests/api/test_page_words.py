@@ -119,10 +119,16 @@ class TestCharts:
         root = self.drawn(charts.throughput(MINUTES, NOON))
         assert [text for text in root.itertext() if text in ("12:00", "12:15", "12:30", "12:45")]
         lines = [path.get("d", "") for path in root.iter("{http://www.w3.org/2000/svg}path")]
-        assert max(line.count(" ") for line in lines) >= 59
+        assert max(line.count(" ") for line in lines) == 2 * 59 - 1  # the minute that is not over is left out
 
     def test_nothing_is_drawn_where_nothing_is_known(self) -> None:
         root = self.drawn(charts.throughput(MINUTES, NOON + timedelta(minutes=59)))
         assert len(list(root.iter("{http://www.w3.org/2000/svg}circle"))) == 3
-        self.drawn(charts.waiting(MINUTES))
-        self.drawn(charts.throughput([Minute(NOON)] * 60, NOON))
+        self.drawn(charts.waiting(MINUTES, NOON))
+
+    def test_of_few_jobs_the_scale_is_in_whole_ones(self) -> None:
+        for count in (0, 1, 2, 7):
+            minutes = [Minute(NOON + timedelta(minutes=n), submitted=count) for n in range(60)]
+            words = list(self.drawn(charts.throughput(minutes, NOON)).itertext())
+            scale = [int(text) for text in words if text.isdigit()]
+            assert len(scale) == len(set(scale)) > 2

@@ -46,7 +46,7 @@ async def test_each_move_counts_in_its_minute(database: Database) -> None:
         assert (first.submitted, first.started) == (5, 0)
         assert (second.submitted, second.started) == (0, 3)
         assert (second.completed, second.failed, second.cancelled) == (1, 1, 1)
-        assert second.waits.percentile(50) == pytest.approx(90, rel=1 / 16)
+        assert second.waits.percentile(50) == pytest.approx(90, rel=0.02)
         assert (third.started, third.completed) == (1, 0)
 
 
@@ -137,7 +137,7 @@ def test_before_anything_happened_there_are_sixty_empty_minutes() -> None:
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=50), st.integers(1, 100))
-def test_percentiles_are_right_within_a_sixteenth(waits: list[int], percent: int) -> None:
+def test_percentiles_are_right_within_two_percent(waits: list[int], percent: int) -> None:
     counted, other = Waits(), Waits()
     for place, wait in enumerate(waits):
         (counted if place % 2 else other).add(wait)
@@ -145,5 +145,5 @@ def test_percentiles_are_right_within_a_sixteenth(waits: list[int], percent: int
     nearest_rank = sorted(waits)[-(-len(waits) * percent // 100) - 1]
     found = counted.percentile(percent)
     assert found is not None
-    assert found * 1_000_000 == pytest.approx(nearest_rank, rel=1 / 15, abs=0.5)
-    assert len(counted._buckets) <= 400
+    assert found * 1_000_000 == pytest.approx(nearest_rank, rel=0.02, abs=0.5)
+    assert max(counted._buckets) < 1 << 12

@@ -3,7 +3,7 @@ that the style sheet decides how it looks by day and by night."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 from xml.etree.ElementTree import Element
@@ -16,6 +16,7 @@ from app.flow.last_hour import Minute
 
 _WIDTH, _HEIGHT = 480, 170
 _LABEL_EVERY_MIN: Final = 15
+_WHOLE_STEPS: Final = 5  # a scale up to less would have steps between whole numbers
 _DROPPED_CLASSES: Final = ("text-overlay", "tooltip-overlay", "titles")
 
 Series = Sequence[tuple[str, Sequence[float | None]]]
@@ -24,21 +25,31 @@ Series = Sequence[tuple[str, Sequence[float | None]]]
 def throughput(minutes: Sequence[Minute], since: datetime) -> Markup:
     """Jobs a minute: what came, what was done, what failed. Nothing is known from before `since`."""
     counted = ("submitted", "completed", "failed")
+    minutes = _over(minutes, since)
     known = [minute.at + timedelta(minutes=1) > since for minute in minutes]
     series = [
         (name, [getattr(minute, name) if is_known else None for minute, is_known in zip(minutes, known, strict=True)])
         for name in counted
     ]
-    return _lines("throughput", minutes, series, lambda value: number(round(value)))
+    return _lines("throughput", minutes, series, lambda value: number(round(value)), least=_WHOLE_STEPS)
 
 
-def waiting(minutes: Sequence[Minute]) -> Markup:
+def waiting(minutes: Sequence[Minute], since: datetime) -> Markup:
     """How long jobs had waited that were given to a worker in each minute; a gap where none was."""
+    minutes = _over(minutes, since)
     series = [(f"{percent}%", [minute.waits.percentile(percent) for minute in minutes]) for percent in (50, 95)]
-    return _lines("waiting", minutes, series, duration)
+    return _lines("waiting", minutes, series, duration, least=1)
 
 
-def _lines(name: str, minutes: Sequence[Minute], series: Series, read: Callable[[float], str]) -> Markup:
+def _over(minutes: Sequence[Minute], since: datetime) -> Sequence[Minute]:
+    """Without the present minute, which would always seem to fall; unless it is the only one known."""
+    return minutes[:-1] if minutes[-1].at > since else minutes
+
+
+def _lines(
+    name: str, minutes: Sequence[Minute], series: Series, read: Callable[[float], str], *, least: float
+) -> Markup:
+    """`least` is what the scale goes up to however little there is."""
     chart = pygal.Line(
         width=_WIDTH,
         height=_HEIGHT,
@@ -46,7 +57,7 @@ def _lines(name: str, minutes: Sequence[Minute], series: Series, read: Callable[
         js=[],
         margin=0,
         margin_top=6,
-        margin_right=4,
+        margin_right=18,
         max_scale=5,
         min_scale=2,
         no_prefix=True,
@@ -60,7 +71,7 @@ def _lines(name: str, minutes: Sequence[Minute], series: Series, read: Callable[
         allow_interruptions=True,
         include_x_axis=True,
         value_formatter=read,
-        range=_range(value for _, values in series for value in values),
+        range=(0, max(least, *(value or 0 for _, values in series for value in values))),
     )
     chart.x_labels = [time_of_day(minute.at) for minute in minutes]
     chart.x_labels_major = [time_of_day(minute.at) for minute in minutes if minute.at.minute % _LABEL_EVERY_MIN == 0]
@@ -74,11 +85,6 @@ def _has_lone_value(values: Sequence[float | None]) -> bool:
     """Whether some value stands between two gaps, where no line would show it."""
     around = zip([None, *values], values, [*values[1:], None], strict=False)
     return any(value is not None and before is None and after is None for before, value, after in around)
-
-
-def _range(values: Iterable[float | None]) -> tuple[float, float]:
-    """From zero to the most there is; never an empty range."""
-    return 0, max((value for value in values if value is not None), default=0) or 1
 
 
 def _bare(root: Any) -> Any:

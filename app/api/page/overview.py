@@ -48,5 +48,5 @@ def _render(seen: Overview) -> str:
         largest_share=max((max(line.given or 0, line.due or 0) for line in seen.tenants), default=0) or 1,
         since=None if is_whole_hour else seen.since,
         throughput=charts.throughput(seen.minutes, seen.since),
-        waiting=charts.waiting(seen.minutes),
+        waiting=charts.waiting(seen.minutes, seen.since),
     )
