@@ -14,10 +14,12 @@ import pytest
 from app.api.application import create_app
 from app.api.page import explanations
 from app.api.page.explanations import Explanations
+from app.api.page.shared import Shared
 from app.errors import Unavailable
 from app.flow import look, overview
 from app.flow.core import Core, Phase
 from tests.api.asgi import client_of
+from tests.flow.harness import FakeClock
 
 EVIL: Final = "<img src=x onerror=alert(1)>"
 OURS: Final = {"sec-fetch-site": "same-origin"}
@@ -216,7 +218,8 @@ class TestShowing:
             raise Unavailable("the database cannot be read right now")
 
         monkeypatch.setattr(core, "reading", away)
-        assert "The database cannot be read" in await _shown(client, "/", 503)
+        for _ in range(2):
+            assert "The database cannot be read" in await _shown(client, "/", 503)
         answer = await client.get(f"/page/jobs/{NO_JOB}")
         assert answer.headers["retry-after"] == "1"
 
@@ -234,6 +237,46 @@ class TestShowing:
         for _ in range(5):
             await _shown(client, "/")
         assert looks < 5
+
+    async def test_while_the_database_is_away_not_everybody_waits_for_it(self) -> None:
+        clock, tries = FakeClock(), 0
+
+        async def away() -> str:
+            nonlocal tries
+            tries += 1
+            clock.advance(30)
+            raise Unavailable("away", retry_after=7)
+
+        shared = Shared(away, clock)
+        for _ in range(5):
+            with pytest.raises(Unavailable) as raised:
+                await shared.get()
+            assert raised.value.retry_after == 7
+        assert tries == 1
+        clock.advance(2)
+        with pytest.raises(Unavailable):
+            await shared.get()
+        assert tries == 2
+
+    async def test_what_takes_long_to_make_is_made_less_often(self) -> None:
+        clock, made = FakeClock(), 0
+
+        async def make() -> int:
+            nonlocal made
+            made += 1
+            clock.advance(0.5)
+            return made
+
+        shared = Shared(make, clock)
+        for wait, seen in ((0, 1), (4, 1), (1, 2), (4, 2), (1, 3)):
+            clock.advance(wait)
+            assert await shared.get() == seen
+
+    async def test_a_long_payload_is_shown_in_part(self, client: httpx.AsyncClient) -> None:
+        job = await _submit(client, payload=["x"] * 10_000)
+        page = await _shown(client, f"/page/jobs/{job['id']}")
+        assert len(page) < 100_000
+        assert f'<a href="/jobs/{job["id"]}">all of it</a>' in page
 
     async def test_only_the_busiest_are_listed(self, core: Core, client: httpx.AsyncClient) -> None:
         jobs = [{"tenant": f"t{n:02d}", "test_suite": "smoke", "queue": f"q{n:02d}"} for n in range(30)]

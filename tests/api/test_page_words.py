@@ -11,7 +11,7 @@ import pytest
 
 from app.api.page import charts
 from app.api.page.timeline import timeline
-from app.api.page.words import duration, moment, number, percent
+from app.api.page.words import duration, moment, number, percent, pretty, sentence
 from app.flow.last_hour import Minute
 from app.scheduling.job import Attempt, Job, Outcome, State
 
@@ -50,6 +50,21 @@ def test_shares_numbers_and_times() -> None:
     assert [percent(part) for part in (None, 0, 0.004, 0.126, 1)] == ["\N{EN DASH}", "0%", "<1%", "13%", "100%"]
     assert number(1234567) == "1\N{NARROW NO-BREAK SPACE}234\N{NARROW NO-BREAK SPACE}567"
     assert moment(at(1.2345)) == "2026-01-31 12:00:01.234"
+
+
+def test_json_is_shown_as_far_as_people_read() -> None:
+    assert pretty({"a": [1, None, "ä"]}) == '{\n  "a": [\n    1,\n    null,\n    "ä"\n  ]\n}'
+    long = pretty(["x"] * 10_000)
+    assert len(long) == 20_001
+    assert long.endswith("\N{HORIZONTAL ELLIPSIS}")
+
+
+def test_a_sentence_keeps_its_names() -> None:
+    assert [sentence(text) for text in ("job not found", "tenant ACME waits.", "")] == [
+        "Job not found.",
+        "Tenant ACME waits.",
+        ".",
+    ]
 
 
 def _job(**fields: Any) -> Job:

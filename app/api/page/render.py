@@ -49,6 +49,7 @@ def _environment() -> Environment:
         "percent": words.percent,
         "number": words.number,
         "pretty": words.pretty,
+        "sentence": words.sentence,
     }
     return made
 

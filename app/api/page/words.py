@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from msgspec import json
 
+_LONGEST_JSON: Final = 20_000
 _NOTHING: Final = "\N{EN DASH}"
 _UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
@@ -65,5 +66,11 @@ def number(n: int) -> str:
 
 
 def pretty(value: Any) -> str:
-    """JSON as people read it."""
-    return json.format(json.encode(value), indent=2).decode()
+    """JSON as people read it, as much of it as they do."""
+    text = json.format(json.encode(value), indent=2).decode()
+    return text if len(text) <= _LONGEST_JSON else text[:_LONGEST_JSON] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def sentence(text: str) -> str:
+    """With a capital at its beginning and a full stop at its end."""
+    return f"{text[:1].upper()}{text[1:].removesuffix('.')}."
