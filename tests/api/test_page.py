@@ -181,6 +181,7 @@ class TestShowing:
         page = await _shown(client, "/page/jobs", id="", tenant=" acme ", test_suite="", queue="", state="")
         assert mine["id"] in page
         assert other["id"] not in page
+        assert 'href="/page/tenant?name=acme"' in page
         assert "No job matches" in await _shown(client, "/page/jobs", tenant="acme", state="failed")
         by_id = await client.get("/page/jobs", params={"id": f" {mine['id'][:8]}-{mine['id'][8:].upper()}"})
         assert by_id.headers["location"] == f"/page/jobs/{mine['id']}"
