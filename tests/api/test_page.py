@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from html import unescape
 from html.parser import HTMLParser
@@ -12,7 +13,7 @@ import httpx
 import pytest
 
 from app.api.application import create_app
-from app.api.page import explanations
+from app.api.page import bell, explanations
 from app.api.page.explanations import Explanations
 from app.api.page.shared import Shared
 from app.errors import Unavailable
@@ -185,6 +186,8 @@ class TestShowing:
         assert "No job matches" in await _shown(client, "/page/jobs", tenant="acme", state="failed")
         by_id = await client.get("/page/jobs", params={"id": f" {mine['id'][:8]}-{mine['id'][8:].upper()}"})
         assert by_id.headers["location"] == f"/page/jobs/{mine['id']}"
+        for none in ("x", "\r\nLocation: //evil.test", "//evil.test", "../..", "ä", mine["id"] + "0"):
+            assert "Job not found" in await _shown(client, "/page/jobs", 404, id=none)
 
     async def test_older_jobs_are_a_page_further(self, client: httpx.AsyncClient) -> None:
         for _ in range(2):
@@ -293,6 +296,22 @@ class TestShowing:
         assert "The busiest of 30 tenants" in page
         assert "The fullest of 31 queues" in page
         assert "The busiest of 30 workers" in page
+
+
+async def test_an_open_page_is_rung_for_once_in_a_while_however_much_moves(
+    core: Core, client: httpx.AsyncClient
+) -> None:
+    async def page() -> str:
+        return ""
+
+    with core.feed.watch(reads=False) as watcher:
+        rung = bell.rings(watcher, Shared(page, core.clock))
+        await _submit(client)
+        assert b"event: changed" in await anext(rung)
+        await _submit(client)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await anext(rung)
 
 
 class TestChanging:

@@ -17,6 +17,9 @@ from app.flow.feed import Watcher
 _LONGEST_SILENCE_SEC: Final = 10.0
 """Times pass also when nothing moves."""
 
+_LEAST_PAUSE_SEC: Final = 1.0
+"""Between two rings, however much moves."""
+
 _RING: Final = b"event: changed\ndata: look again\n\n"
 
 
@@ -24,10 +27,11 @@ _RING: Final = b"event: changed\ndata: look again\n\n"
 async def ring_on_changes(core: NamedDependency[Core], front_page: NamedDependency[Shared[str]]) -> EventStream:
     """An event whenever a page has something new to show: once a second at most, every ten seconds at least."""
     watcher = core.feed.watch(reads=False)
-    return EventStream(core.feed, watcher, _rings(watcher, front_page))
+    return EventStream(core.feed, watcher, rings(watcher, front_page))
 
 
-async def _rings(watcher: Watcher, front_page: Shared[str]) -> AsyncIterator[bytes]:
+async def rings(watcher: Watcher, front_page: Shared[str]) -> AsyncIterator[bytes]:
+    """What the stream tells, for ever."""
     while True:
         try:
             async with asyncio.timeout(_LONGEST_SILENCE_SEC):
@@ -38,3 +42,4 @@ async def _rings(watcher: Watcher, front_page: Shared[str]) -> AsyncIterator[byt
         await front_page.stale()  # until then a look would not show what is new
         watcher.skip()
         yield _RING
+        await asyncio.sleep(_LEAST_PAUSE_SEC)

@@ -10,6 +10,8 @@ from litestar.params import FromPath
 from litestar.response import Redirect
 
 from app.api.cursor import write_cursor
+from app.api.decode import fault_of
+from app.api.fields import JobId
 from app.api.page import links
 from app.api.page.explanations import Explanations
 from app.api.page.forms import Address, JobAddress, Search
@@ -48,7 +50,7 @@ async def find_jobs(core: NamedDependency[Core], request: PageRequest) -> Respon
     asked = request.searched(Search)
     given = asked.given()
     if "id" in given:
-        return see(links.job(given["id"].replace("-", "").lower()))
+        return see(links.job(_job_id(given["id"])))
     found = await look.list_jobs(core, asked.to_filter(_PER_PAGE))
     older = None if found.next_seq is None else links.jobs(**given | {"cursor": write_cursor(found.next_seq)})
     return page(
@@ -115,3 +117,11 @@ async def show_queue(core: NamedDependency[Core], request: PageRequest) -> Respo
         notice=_NOTICES.get(str(address.done)),
         now=core.clock.now(),
     )
+
+
+def _job_id(text: str) -> str:
+    """The id that somebody has pasted, from wherever. Raises `NotFound` for what can be none."""
+    job_id = text.replace("-", "").lower()
+    if fault_of(job_id, JobId):
+        raise NotFound("job")
+    return job_id

@@ -9,6 +9,8 @@
   if (!document.querySelector("[data-live]")) return;
 
   const AGAIN_MS = 2000;
+  const LONGEST_PAUSE_MS = 30000;
+  const PART = 5;
   let bell = null;
   let isPaused = false;
   let isLoading = false;
@@ -50,26 +52,32 @@
     }
   }
 
-  async function refresh() {
-    if (isLoading) { isStale = true; return; }
-    isLoading = true;
-    try {
-      do {
-        isStale = false;
-        const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-        if (!answer.ok) break;
-        const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-        if (isPaused) break;
-        for (const part of document.querySelectorAll("[data-live]")) {
-          const match = fresh.getElementById(part.id);
-          if (match) replace(part, match);
-        }
-      } while (isStale);
-    } catch {
-      // The bell notices as well that the server is away, and says so.
-    } finally {
-      isLoading = false;
+  async function renew() {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+    if (answer.status === 404) { rest(); say("No longer there", "lost"); }
+    if (!answer.ok) return;
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    if (isPaused) return;
+    for (const part of document.querySelectorAll("[data-live]")) {
+      const match = fresh.getElementById(part.id);
+      if (match) replace(part, match);
     }
+  }
+
+  // A look that is expensive, such as a search through a long history, is taken less often.
+  async function refresh() {
+    isStale = true;
+    if (isLoading) return;
+    isLoading = true;
+    while (isStale && !isPaused) {
+      isStale = false;
+      const began = performance.now();
+      // A server that is away is noticed by the bell as well, which says so.
+      await renew().catch(() => {});
+      const pause = Math.min(LONGEST_PAUSE_MS, PART * (performance.now() - began));
+      await new Promise((resolve) => { setTimeout(resolve, pause); });
+    }
+    isLoading = false;
   }
 
   function listen() {
