@@ -163,6 +163,14 @@ class SettingsReread(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class HourRolledUp(Event):
+    """The figures of the hour that began at `hour` (RFC 3339) are kept, in so many rows; reports count it no more."""
+
+    hour: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class WriterFailed(Event):
     """A group of writes could not be committed; `requests` of them were answered 503."""
 

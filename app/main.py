@@ -18,7 +18,7 @@ from app.api.application import create_app
 from app.clock import Clock
 from app.errors import AnotherDispatcher, BadSettings
 from app.events import DispatchTakenOver, Emit, Event, SchemaMigrated, ServerDraining, ServerListening, ServerStopped
-from app.flow import retention
+from app.flow import retention, rollup
 from app.flow.audit import audit
 from app.flow.core import Core, Phase
 from app.flow.dispatch import end_waiting, serve_soon, serve_waiting
@@ -41,7 +41,10 @@ if TYPE_CHECKING:  # it needs libraries that are not always there
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
-_ROUNDS: Final[tuple[Round, ...]] = (Round("division", DIVIDE_EVERY_SEC, divide_given),)
+_ROUNDS: Final[tuple[Round, ...]] = (
+    Round("division", DIVIDE_EVERY_SEC, divide_given),
+    Round("roll-up", rollup.EVERY_SEC, rollup.roll_up),
+)
 """The slow regular work of a service whose time no setting says."""
 
 

@@ -38,7 +38,7 @@ from sqlalchemy.sql.elements import Grouping
 from sqlalchemy.sql.functions import FunctionElement
 
 from app.errors import BadSettings
-from app.store.types import HexId, Moment
+from app.store.types import HexId, Moment, Whole
 
 SQLITE: Final = "sqlite"
 POSTGRES: Final = "postgresql"
@@ -233,6 +233,47 @@ def _tested(element: tested_only, compiler: SQLCompiler, **kw: Any) -> str:
 @compiles(tested_only, "sqlite")
 def _tested_on_sqlite(element: tested_only, compiler: SQLCompiler, **kw: Any) -> str:
     return f"+{compiler.process(element.clauses, **kw)}"
+
+
+# --- Times in reports ---------------------------------------------------------------------------------------
+
+
+class minute_of(FunctionElement[datetime]):  # noqa: N801
+    """The beginning of the minute in which a moment lies."""
+
+    inherit_cache = True
+    type = Moment()
+
+
+class micros_between(FunctionElement[int]):  # noqa: N801
+    """From one moment to another, in whole microseconds: their sums are the same in any order, and on both engines."""
+
+    inherit_cache = True
+    type = Whole(64)
+
+
+@compiles(minute_of, "sqlite")
+def _minute_on_sqlite(element: minute_of, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"(substr({compiler.process(element.clauses, **kw)}, 1, 16) || ':00.000000Z')"
+
+
+@compiles(minute_of, "postgresql")
+def _minute_on_postgres(element: minute_of, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"date_trunc('minute', {compiler.process(element.clauses, **kw)}, 'UTC')"
+
+
+@compiles(micros_between, "sqlite")
+def _micros_on_sqlite(element: micros_between, compiler: SQLCompiler, **kw: Any) -> str:
+    begin, end = (compiler.process(each, **kw) for each in element.clauses)
+    # Without the fractions, which unixepoch() rounds, and of which julianday() loses half a millisecond.
+    seconds = f"unixepoch(substr({end}, 1, 19)) - unixepoch(substr({begin}, 1, 19))"
+    return f"(({seconds}) * 1000000 + substr({end}, 21, 6) - substr({begin}, 21, 6))"
+
+
+@compiles(micros_between, "postgresql")
+def _micros_on_postgres(element: micros_between, compiler: SQLCompiler, **kw: Any) -> str:
+    begin, end = (compiler.process(each, **kw) for each in element.clauses)
+    return f"CAST(extract(epoch FROM ({end} - {begin})) * 1000000 AS BIGINT)"
 
 
 # --- What a statement cannot say on both --------------------------------------------------------------------

@@ -4,7 +4,7 @@ The triggers exist only there: SQLAlchemy has no words for them."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
     CheckConstraint,
@@ -18,6 +18,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    and_,
     false,
     literal_column,
     text,
@@ -300,6 +301,72 @@ dispatcher: Final = Table(
 )
 
 
+# --- The figures of hours that are over, made once by `app.store.rollups`. They refer to no other table: they stay
+# when jobs and tenants go. The views that show them (docs/reporting.md) exist only in the migrations.
+
+rollups: Final = Table(
+    "rollups",
+    metadata,
+    Column("name", PlainText, primary_key=True),
+    Column("until", Moment),  # from here on the views count the jobs themselves
+    *_times("until"),
+    sqlite_strict=True,
+)
+
+
+def _hourly(name: str, time: str, keys: tuple[str, ...], counts: tuple[str, ...], *others: Column[Any]) -> Table:
+    """Figures by `time` and `keys`. What ends in `_us` is in microseconds, whose sums are the same in any order."""
+    moments = [time, *(other.name for other in others if isinstance(other.type, Moment))]
+    return Table(
+        name,
+        metadata,
+        Column(time, Moment, primary_key=True),
+        *(Column(key, PlainText, primary_key=True) for key in keys),
+        *(Column(count, Whole(64), nullable=False, server_default=text("0")) for count in counts),
+        *others,
+        *_times(*moments),
+        sqlite_strict=True,
+    )
+
+
+hourly_tenants: Final = _hourly(
+    "hourly_tenants",
+    "hour",
+    ("tenant",),
+    ("submitted", "dispatched", "completed", "failed", "cancelled", "work_us"),
+    *(Column(f"wait_p{percent}_us", Whole(64)) for percent in (50, 90, 99)),
+)
+hourly_fairness: Final = _hourly(
+    "hourly_fairness",
+    "hour",
+    ("queue", "tenant"),
+    ("dispatched", "weight", "waiting_weight", "cost", "queue_cost"),
+)
+hourly_suites: Final = _hourly(
+    "hourly_suites",
+    "hour",
+    ("tenant", "test_suite"),
+    (
+        *("completed", "failed", "cancelled", "flaky"),
+        *("attempts", "failed_attempts", "lapsed_attempts", "timed_out_attempts", "work_us"),
+    ),
+)
+hourly_workers: Final = _hourly(
+    "hourly_workers",
+    "hour",
+    ("worker",),
+    ("dispatched", "ended", "completed", "failed", "lapsed", "timed_out", "released", "cancelled", "work_us"),
+    Column("last_seen_at", Moment, nullable=False),
+)
+minutely_queues: Final = _hourly(
+    "minutely_queues",
+    "minute",
+    ("queue",),
+    ("submitted", "dispatched", "completed", "failed", "cancelled"),
+)
+HOURLY: Final = (hourly_tenants, hourly_fairness, hourly_suites, hourly_workers, minutely_queues)
+
+
 # Both planners use a partial index only for a condition that they see written out, without bound values; and
 # SQLite's prefers the list by state to it unless that is put out of its reach, here and in the index alike.
 _state: Final = tested_only(jobs.c.state)
@@ -326,3 +393,15 @@ _partial(UQ_JOBS_IDEMPOTENCY_KEY, "tenant", "idempotency_key", where=HAS_IDEMPOT
 
 for _listed_by in ("tenant", "state", "queue", "test_suite"):
     Index(None, jobs.c[_listed_by], jobs.c.seq)  # a page of the list, newest or oldest first
+
+# What happened in an hour, for reports and their roll-up. None has a column that a heartbeat changes.
+Index(None, jobs.c.submitted_at)
+_partial("ix_jobs_finished", "completed_at", where=jobs.c.completed_at.is_not(None))
+_partial(
+    "ix_jobs_withdrawn",
+    "completed_at",
+    "queued_at",
+    where=and_(jobs.c.completed_at.is_not(None), jobs.c.scheduled_at.is_(None)),
+)
+Index(None, job_attempts.c.scheduled_at, job_attempts.c.queued_at)
+Index(None, job_attempts.c.ended_at)

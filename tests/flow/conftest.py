@@ -11,6 +11,7 @@ import pytest
 
 from app.flow import finish
 from app.store import dispatcher
+from app.store.schema import HOURLY
 from tests.databases import POSTGRES_URL, Database, Databases, SqliteDatabases, run_apart
 
 _EMPTY_POSTGRES = (
@@ -19,6 +20,8 @@ _EMPTY_POSTGRES = (
     "DELETE FROM queues",
     "DELETE FROM tenants",
     "DELETE FROM dispatcher",
+    *(f"DELETE FROM {table.name}" for table in HOURLY),
+    "UPDATE rollups SET until = NULL",
     "INSERT INTO queues (name) VALUES ('default')",
     "ALTER SEQUENCE jobs_seq_seq RESTART",
 )
