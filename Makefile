@@ -7,10 +7,10 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet --quiet
 PYTEST_ARGS ?= -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format demo bench lock clean
+.PHONY: help run test check format demo bench bench-reports lock clean
 
 help: ## this list
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
 
 run: $(VENV)/.run ## serve on 127.0.0.1:8080 from an embedded SQLite file
 	@exec $(VENV)/bin/fairlane serve
@@ -33,6 +33,9 @@ demo: $(VENV)/.dev ## see it at work: three tenants, three workers, one of them 
 
 bench: $(VENV)/.dev ## measure; figures compare only within one run
 	@$(VENV)/bin/python -m tests.bench
+
+bench-reports: $(VENV)/.dev ## measure reports beside a million jobs; takes half an hour and 3 GB
+	@$(VENV)/bin/python -m tests.reports.bench
 
 lock: $(VENV)/.dev ## write the locked versions anew from pyproject.toml
 	@$(VENV)/bin/uv pip compile $(LOCK) pyproject.toml --output-file requirements.lock

@@ -15,6 +15,7 @@ from app.cli.jobs import jobs
 from app.cli.migrate import migrate
 from app.cli.pause import pause, resume
 from app.cli.queues import queues
+from app.cli.report import report
 from app.cli.retry import retry
 from app.cli.serve import serve
 from app.cli.snapshot import snapshot
@@ -36,7 +37,7 @@ main.fill(
     {
         "Jobs": (submit, jobs, job, explain, wait, cancel, retry),
         "Tenants and queues": (tenants, tenant, queues, pause, resume),
-        "At work": (worker, top),
+        "At work": (worker, top, report),
         "The service": (serve, migrate, snapshot, config),
         "This shell": (completion,),
     }

@@ -4,7 +4,9 @@ but the counter of jobs."""
 
 from __future__ import annotations
 
+import math
 import sqlite3
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -84,6 +86,27 @@ def prepare_sqlite(engine: AsyncEngine, pragmas: Mapping[str, str | int]) -> Non
     event.listen(engine.sync_engine, "begin", begin)
 
 
+def end_in_time_on_sqlite(engine: AsyncEngine, timeout_sec: float) -> None:
+    """Ends what a connection is doing `timeout_sec` after it was made. Postgres has a setting for that."""
+
+    def connect(connection: Any, _record: object) -> None:
+        end = time.monotonic() + timeout_sec
+
+        def is_over() -> bool:
+            nonlocal end
+            if time.monotonic() < end:
+                return False
+            end = math.inf  # what follows is to clean up, and must not be cut as well
+            return True
+
+        connection.run_async(lambda driver: driver.set_progress_handler(is_over, _STEPS_BETWEEN_LOOKS))
+
+    event.listen(engine.sync_engine, "connect", connect)
+
+
+_STEPS_BETWEEN_LOOKS: Final = 10_000  # of SQLite's machine; some milliseconds
+
+
 def prepare_postgres(engine: AsyncEngine) -> None:
     """Refuses an old server, and a server that would acknowledge a commit before it is on disk."""
 
@@ -156,6 +179,15 @@ def _sqlite_constraint(error: sqlite3.IntegrityError) -> str | None:
     if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_UNIQUE:
         return "_".join(["uq", table, *(column.partition(".")[2] for column in rest.split(", "))])
     return None
+
+
+def is_out_of_time(error: BaseException) -> bool:
+    """Whether a statement was ended because it took longer than it may."""
+    if isinstance(error, DBAPIError) and error.orig is not None:
+        return is_out_of_time(error.driver_exception)
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT
+    return isinstance(error, (asyncpg.QueryCanceledError, TimeoutError))
 
 
 def is_unavailable(error: BaseException) -> bool:

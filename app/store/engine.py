@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -18,6 +18,7 @@ from app.store.dialect import (
     POSTGRES,
     SQLITE,
     SQLITE_BEGIN,
+    end_in_time_on_sqlite,
     prepare_postgres,
     prepare_sqlite,
     refuse_old_sqlite,
@@ -104,6 +105,28 @@ def open_migrator(url: str) -> AsyncEngine:
         return _sqlite_engine(address, pragmas, "BEGIN IMMEDIATE", {"poolclass": NullPool})
     locks = {"lock_timeout": _milliseconds(wait.lock)}
     return _postgres_engine(address, "fairlane migrate", locks, wait, {"poolclass": NullPool})
+
+
+def open_reports(url: str, timeout_sec: float) -> AsyncEngine:
+    """An engine for reports: it cannot write, not even make a file, and no statement of it runs longer than
+    `timeout_sec`. Past that the error is one that `is_out_of_time` knows. Raises `BadSettings`."""
+    address = parse_url(url)
+    if address.dialect == SQLITE and not Path(address.target).exists():
+        raise BadSettings(f"FAIRLANE_DATABASE_URL names the file {address.target}, which does not exist")
+    wait = Timeouts(command=timeout_sec + 5)  # the server's own timeout comes first
+    if address.dialect == SQLITE:
+        engine = create_async_engine(
+            URL.create(
+                "sqlite+aiosqlite", database=f"file:{quote(address.target)}", query={"uri": "true", "mode": "ro"}
+            ),
+            hide_parameters=True,
+            poolclass=NullPool,
+        )
+        prepare_sqlite(engine, {"busy_timeout": _milliseconds(wait.lock), "query_only": "ON"})
+        end_in_time_on_sqlite(engine, timeout_sec)
+        return engine
+    settings = {"default_transaction_read_only": "on", "statement_timeout": _milliseconds(timeout_sec)}
+    return _postgres_engine(address, "fairlane report", settings, wait, {"poolclass": NullPool})
 
 
 def parse_url(url: str) -> Address:

@@ -123,8 +123,9 @@ async def write(database: Database, day: str, weights: Mapping[str, int], storie
 async def without_first_state(database: Database, statements: Sequence[str]) -> list[str]:
     """The statements, put between those that take the trigger on new jobs away and give it back."""
     if database.kind == "postgres":
+        last = "SELECT setval('jobs_seq_seq', (SELECT max(seq) FROM jobs))"
         switch = "ALTER TABLE jobs {} TRIGGER tr_jobs_first_state"
-        return [switch.format("DISABLE"), *statements, switch.format("ENABLE")]
+        return [switch.format("DISABLE"), *statements, switch.format("ENABLE"), last]
     [(sql,)] = await database.fetch("SELECT sql FROM sqlite_master WHERE name = 'tr_jobs_first_state'")
     return ["DROP TRIGGER tr_jobs_first_state", *statements, sql]
 
