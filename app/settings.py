@@ -179,6 +179,7 @@ _NOT_THE_SERVICES: Final = frozenset(
         *("URL", "KEY"),  # where the command line finds the service, and what it shows there
         *("JOB_ID", "TENANT", "TEST_SUITE", "QUEUE", "PRIORITY", "COST", "ATTEMPT", "MAX_ATTEMPTS"),  # a worker's job
         *("TEST_POSTGRES_URL", "TEST_CHROMIUM"),  # the tests'
+        "REPORTING_PASSWORD",
     )
 )
 """Variables that others know: a service that is started where they are set is not refused for them."""

@@ -16,6 +16,7 @@ from app.cli.migrate import migrate
 from app.cli.pause import pause, resume
 from app.cli.queues import queues
 from app.cli.report import report
+from app.cli.reporting_role import reporting_role
 from app.cli.retry import retry
 from app.cli.serve import serve
 from app.cli.snapshot import snapshot
@@ -38,7 +39,7 @@ main.fill(
         "Jobs": (submit, jobs, job, explain, wait, cancel, retry),
         "Tenants and queues": (tenants, tenant, queues, pause, resume),
         "At work": (worker, top, report),
-        "The service": (serve, migrate, snapshot, config),
+        "The service": (serve, migrate, snapshot, reporting_role, config),
         "This shell": (completion,),
     }
 )
