@@ -13,13 +13,16 @@ from app.errors import Unavailable
 from app.events import LoopFailed
 from app.flow.core import Core
 
+END_SEC: Final = 1.0
+"""So long a round at work has to end by itself when the service ends."""
+
 _FIRST_RETRY_SEC: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
     """Work done every `every_sec`, first so long after the start; it answers whether more of it waits, which is
-    then done at once. It must be short: the end of the service waits for it."""
+    then done at once. It may be cancelled wherever it waits: the end of the service waits only a moment for it."""
 
     name: str
     every_sec: float
@@ -41,9 +44,13 @@ class Housekeeper:
         self._tasks = [asyncio.create_task(self._turn(each), name=each.name) for each in self._rounds]
 
     async def stop(self) -> None:
-        """No more rounds; those at work are finished."""
+        """No more rounds. Those at work are finished if that is soon, and else cut, as a kill would."""
         self._stopping.set()
-        await asyncio.gather(*self._tasks)
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=END_SEC)
+            for task in late:
+                task.cancel()
+            await asyncio.wait(self._tasks)
         self._tasks = []
 
     def ages(self) -> dict[str, tuple[float, float]]:

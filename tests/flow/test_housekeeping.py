@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from app.errors import Unavailable
 from app.events import LoopFailed
+from app.flow import housekeeping
 from app.flow.core import Core
 from app.flow.housekeeping import Housekeeper, Round
 from tests.databases import Database
@@ -61,3 +64,27 @@ async def test_a_slow_round_keeps_no_other_waiting_and_the_end_waits_for_it(data
             may_end.set()
             await stopping
         assert seen == ["begun", "done"]
+
+
+async def test_a_round_that_takes_long_is_cut_at_the_end(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(housekeeping, "END_SEC", 0.01)
+    begun, cut = asyncio.Event(), asyncio.Event()
+
+    async def endless(core: Core) -> bool:
+        try:
+            async with core.reading():
+                begun.set()
+                await asyncio.Event().wait()
+        finally:
+            cut.set()
+        return False
+
+    async with service(database) as running:
+        housekeeper = Housekeeper(running.core, [Round("endless", 0, endless)])
+        housekeeper.start()
+        async with asyncio.timeout(PATIENCE_SEC):
+            await begun.wait()
+            await housekeeper.stop()
+        assert cut.is_set()
+        assert running.heard.all(LoopFailed) == []
+        await running.submit()
