@@ -163,10 +163,12 @@ class SettingsReread(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class HourRolledUp(Event):
-    """The figures of the hour that began at `hour` (RFC 3339) are kept, in so many rows; reports count it no more."""
+class HoursRolledUp(Event):
+    """The figures of the hours from `hour` until `until` (RFC 3339) are kept, in so many rows; reports count them no
+    more."""
 
     hour: str
+    until: str
     rows: int
 
 

@@ -69,7 +69,7 @@ _LINES: Final[dict[type[Event], Callable[[Any], str]]] = {
     events.SubmitRefused: lambda e: f"[API] refused tenant={e.tenant} for its {e.reason}",
     events.WriterFailed: lambda e: f"[STORE] writing failed for requests={e.requests}: {e.error}",
     events.LoopFailed: lambda e: f"[SCHEDULER] {e.loop} failed, retry in {_sec(e.retry_sec)}: {e.error}",
-    events.HourRolledUp: lambda e: f"[REPORTS] rolled up hour={e.hour} rows={e.rows}",
+    events.HoursRolledUp: lambda e: f"[REPORTS] rolled up from={e.hour} until={e.until} rows={e.rows}",
     events.LibraryLogged: lambda e: f"[{e.logger.upper()}] {e.level}: {e.message}",
 }
 

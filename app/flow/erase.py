@@ -1,9 +1,11 @@
-"""All that is kept of a tenant is deleted: its jobs with their attempts, its lanes, its settings and its name. In
-batches, and so that the same call goes on where one was cut."""
+"""All that is kept of a tenant is deleted: its jobs with their attempts, its hourly figures, its lanes, its settings
+and its name. In batches, and so that the same call goes on where one was cut."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -12,9 +14,10 @@ from app.events import TenantErased
 from app.flow import retention
 from app.flow.core import Core, Phase
 from app.scheduling.tenant import DEFAULT_TENANT
-from app.store import jobs, queues, tenants
+from app.store import jobs, queues, rollups, tenants
 from app.store.transaction import Transaction
 
+_HOURS_AT_ONCE: Final = 100
 _LONGEST_SEC: Final = 5.0
 """How long one call works, so that its client sees the end of it."""
 
@@ -52,6 +55,7 @@ async def erase_tenant(core: Core, tenant: str) -> Erasure:
         if len(found) < retention.DELETED_AT_ONCE:
             break
         after_seq = found[-1].seq
+    await _erase_figures(core, tenant)
     if await core.write(partial(_forget_if_empty, core, tenant), alone=True):
         return Erasure(erased=erased, left=0, unfinished=0, is_gone=True)
     left = await _count(core, tenant)
@@ -63,6 +67,18 @@ async def _count(core: Core, tenant: str) -> int:
         if await tenants.get(connection, tenant) is None:
             raise NotFound("tenant")
         return await jobs.count_of(connection, tenant)
+
+
+async def _erase_figures(core: Core, tenant: str) -> None:
+    """What was rolled up of it goes too."""
+    async with core.reading() as connection:
+        hours = await rollups.hours_of(connection, tenant)
+    for first in range(0, len(hours), _HOURS_AT_ONCE):
+        await core.write(partial(_forget_hours, tenant, hours[first : first + _HOURS_AT_ONCE]))
+
+
+async def _forget_hours(tenant: str, hours: Sequence[datetime], tx: Transaction) -> None:
+    await rollups.forget_tenant(await tx.settled(), tenant, hours)
 
 
 def _unfinished(core: Core, tenant: str) -> int:

@@ -14,7 +14,7 @@ from app.errors import Unavailable
 from app.events import JobsRetired, RowSkipped
 from app.flow.core import Core, Phase
 from app.flow.moves import Moved
-from app.store import jobs
+from app.store import jobs, rollups
 from app.store.transaction import Transaction
 
 EVERY_SEC: Final = 60.0
@@ -49,9 +49,13 @@ async def retire(core: Core) -> bool:
 
 
 async def deletable_before(core: Core) -> datetime | None:
-    """What ended before this time may go; None if nothing may."""
+    """What ended before this time may go; None if nothing may. What is not rolled up yet is still to be counted."""
     days = core.settings.retention_days
-    return None if days is None else core.clock.now() - timedelta(days=days)
+    if days is None:
+        return None
+    async with core.reading() as connection:
+        rolled_until = await rollups.until(connection)
+    return None if rolled_until is None else min(rolled_until, core.clock.now() - timedelta(days=days))
 
 
 async def delete_in_peace(core: Core, ids: Sequence[str]) -> int:

@@ -11,10 +11,10 @@ from functools import partial
 from typing import Final
 
 from app.clock import rfc3339
-from app.events import HourRolledUp
+from app.events import HoursRolledUp
 from app.flow.core import Core
 from app.store import rollups
-from app.store.rollups import HOUR, Figures, Portion, hour_of
+from app.store.rollups import Figures, Portion, hour_of
 from app.store.transaction import Transaction
 
 EVERY_SEC: Final = 60.0
@@ -23,30 +23,32 @@ GRACE: Final = timedelta(minutes=1)
 
 
 async def roll_up(core: Core) -> bool:
-    """Roll up the oldest hour that is over and is not rolled up yet; whether there may be another one.
+    """Roll up the oldest hour that is over and is not rolled up yet, and the quiet ones after it; whether there may be
+    another one.
 
     Raises `Unavailable`.
     """
-    # What is behind the writer by now is committed, and whatever comes later carries later times.
     over = hour_of(core.clock.now() - GRACE)
-    await core.write(_nothing)
+    await core.write(_nothing)  # what was being written is committed now, and whatever comes later has later times
     async with core.reading() as connection:
-        until = await rollups.until(connection)
-        hour = until or await rollups.next_hour(connection, None)
+        was_until = await rollups.until(connection)
+        hour = was_until or await rollups.next_change(connection, None)
         if hour is None or hour >= over:
             return False
         figures = await rollups.figures(connection, hour)
-        now_until = hour + HOUR if figures.count else min(await rollups.next_hour(connection, hour) or over, over)
-    await _write(core, figures, until, now_until)
-    core.emit(HourRolledUp(rfc3339(hour), figures.count))
-    return now_until < over
+        if figures.is_quiet:  # and so is every hour until something happens
+            change = await rollups.next_change(connection, figures.until)
+            figures = figures.repeated(over if change is None else min(change, over))
+    await _write(core, figures, was_until)
+    core.emit(HoursRolledUp(rfc3339(figures.hour), rfc3339(figures.until), figures.count))
+    return figures.until < over
 
 
-async def _write(core: Core, figures: Figures, until: datetime | None, now_until: datetime) -> None:
+async def _write(core: Core, figures: Figures, was_until: datetime | None) -> None:
     await core.write(partial(_forget_unfinished, figures.hour))
     for portion in figures.portions():
         await core.write(partial(_save, portion))
-    await core.write(partial(_close, until, now_until))
+    await core.write(partial(_close, was_until, figures.until))
 
 
 async def _forget_unfinished(hour: datetime, tx: Transaction) -> None:

@@ -24,6 +24,7 @@ from sqlalchemy import (
     null,
     select,
     table,
+    union,
     union_all,
     update,
 )
@@ -50,6 +51,7 @@ from app.store.types import Choice, HexId, Moment, PlainText, Whole
 
 HOURS: Final = "hours"
 HOUR: Final = timedelta(hours=1)
+_ROWS_OF_A_QUIET_TIME: Final = 5000
 _BEGINNING: Final = datetime(1, 1, 2, tzinfo=UTC)  # the first moment of all is what asyncpg takes for infinity
 ROWS_AT_ONCE: Final = 500
 """Most rows written in one transaction, so that claims and submits come in between."""
@@ -79,15 +81,30 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What an hour comes to: rows of each table."""
+    """What the hours from `hour` until `until` come to: rows of each table."""
 
     hour: datetime
+    until: datetime
     rows: Mapping[str, Sequence[Row]]
 
     @property
     def count(self) -> int:
         """How many rows."""
         return sum(len(rows) for rows in self.rows.values())
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing happened in the hour; there may be jobs that wait."""
+        return not any(rows for name, rows in self.rows.items() if name != hourly_fairness.name)
+
+    def repeated(self, until: datetime) -> Figures:
+        """The same for each hour of a quiet time, but for no more hours than a round may take."""
+        waiting = self.rows[hourly_fairness.name]
+        most = max(1, _ROWS_OF_A_QUIET_TIME // len(waiting)) if waiting else None
+        hours = (until - self.hour) // HOUR
+        count = hours if most is None else min(hours, most)
+        repeated = [{**row, "hour": self.hour + n * HOUR} for n in range(count) for row in waiting]
+        return Figures(self.hour, self.hour + count * HOUR, {**self.rows, hourly_fairness.name: repeated})
 
     def portions(self) -> Iterator[Portion]:
         """The rows, in portions of a transaction each."""
@@ -125,13 +142,11 @@ async def until(connection: AsyncConnection) -> datetime | None:
     return moment
 
 
-async def next_hour(connection: AsyncConnection, since: datetime | None) -> datetime | None:
-    """The first hour, from the hour `since` on, in which a report counts anything; None if there is none.
-
-    A job that waits since before counts in each hour: the answer is then `since`.
-    """
-    found = (await connection.execute(_next_fact(), {"begin": since or _BEGINNING})).scalar_one()
-    return None if found is None else max(hour_of(found), since or _BEGINNING)
+async def next_change(connection: AsyncConnection, since: datetime | None) -> datetime | None:
+    """The first hour, from the hour `since` on, in which anything happened; None if there is none. That a job goes on
+    waiting is not counted as happening."""
+    found = (await connection.execute(_next_change(), {"begin": since or _BEGINNING})).scalar_one()
+    return None if found is None else hour_of(found)
 
 
 async def figures(connection: AsyncConnection, hour: datetime) -> Figures:
@@ -142,7 +157,7 @@ async def figures(connection: AsyncConnection, hour: datetime) -> Figures:
         for row in (await connection.execute(statement, given)).mappings():
             merged[name].add(row if "minute" in row else {"hour": hour, **row})
     _add_totals(merged[hourly_fairness.name])
-    return Figures(hour, {name: each.rows() for name, each in merged.items()})
+    return Figures(hour, hour + HOUR, {name: each.rows() for name, each in merged.items()})
 
 
 async def forget_unfinished(connection: AsyncConnection, hour: datetime) -> None:
@@ -163,6 +178,22 @@ async def close_if_open(connection: AsyncConnection, was_until: datetime | None,
     unchanged = rollups.c.until.is_not_distinct_from(was_until)
     moved = await connection.execute(update(rollups).where(rollups.c.name == HOURS, unchanged).values(until=now_until))
     return moved.rowcount == 1
+
+
+async def hours_of(connection: AsyncConnection, tenant: str) -> list[datetime]:
+    """The hours of which figures of a tenant are kept."""
+    hours = union(*(select(each.c.hour).where(each.c.tenant == tenant) for each in _OF_TENANTS))
+    return sorted((await connection.execute(hours)).scalars())
+
+
+async def forget_tenant(connection: AsyncConnection, tenant: str, hours: Sequence[datetime]) -> None:
+    """Delete what is kept of a tenant in these hours. What it was a part of in others' shares stays."""
+    for each in _OF_TENANTS:
+        its = delete(each).where(each.c.hour == bindparam("of_hour"), each.c.tenant == tenant)
+        await connection.execute(its, [{"of_hour": hour} for hour in hours])
+
+
+_OF_TENANTS: Final = tuple(each for each in HOURLY if "tenant" in each.c)
 
 
 def hour_of(moment: datetime) -> datetime:
@@ -327,16 +358,17 @@ def _of_fairness() -> Select[Any]:
 
 
 @cache
-def _next_fact() -> Select[Any]:
-    """A job was waiting from `queued_at` on, and nothing was waiting at `begin` that is not waiting still."""
+def _next_change() -> Select[Any]:
     j, a = jobs.c, job_attempts.c
     firsts = union_all(
         select(func.min(j.submitted_at).label("moment")).where(j.submitted_at >= _begin),
         select(func.min(j.completed_at)).where(j.completed_at >= _begin),
-        select(func.min(j.queued_at)).where(*_IS_WITHDRAWN, j.completed_at >= _begin),
-        select(func.min(j.queued_at)).where(IS_QUEUED),
-        select(func.min(j.queued_at)).where(IS_ACTIVE, j.scheduled_at >= _begin),
-        select(func.min(a.queued_at)).where(a.scheduled_at >= _begin),
+        select(func.min(j.queued_at)).where(*_IS_WITHDRAWN, j.completed_at >= _begin, j.queued_at >= _begin),
+        select(func.min(j.queued_at)).where(IS_QUEUED, j.queued_at >= _begin),
+        select(func.min(j.queued_at)).where(IS_ACTIVE, j.queued_at >= _begin),
+        select(func.min(j.scheduled_at)).where(IS_ACTIVE, j.scheduled_at >= _begin),
+        select(func.min(a.queued_at)).where(a.scheduled_at >= _begin, a.queued_at >= _begin),
+        select(func.min(a.scheduled_at)).where(a.scheduled_at >= _begin),
         select(func.min(a.ended_at)).where(a.ended_at >= _begin),
     ).subquery("firsts")
     return select(func.min(firsts.c.moment))

@@ -10,13 +10,15 @@ import pytest
 
 from app.errors import NotFound, Unavailable, Unfinished
 from app.events import TenantErased
-from app.flow import cancel, look, retention, tenancy
+from app.flow import cancel, erase, look, retention, tenancy
 from app.flow.cancel import CancelFilter
 from app.flow.core import Core
 from app.flow.erase import erase_tenant, look_before_erasing
 from app.flow.look import JobFilter
+from app.flow.rollup import roll_up
 from app.flow.tenancy import TenantSettings
 from app.scheduling.job import State
+from app.store.schema import HOURLY
 from tests.databases import Database
 from tests.flow.harness import FakeClock, Running, answers_of, busy, failing, in_one_group, service
 from tests.flow.scenes import set_up
@@ -26,6 +28,7 @@ from tests.flow.views import assert_memory_equals_sql
 async def kept(database: Database, tenant: str) -> int:
     """How many rows have the tenant's name."""
     named = {"tenants": "name", "lanes": "tenant", "jobs": "tenant"}
+    named |= {table.name: "tenant" for table in HOURLY if "tenant" in table.c}
     counts = [
         await database.value(f"SELECT count(*) FROM {table} WHERE {named[table]} = '{tenant}'") for table in named
     ]
@@ -68,6 +71,29 @@ async def test_all_that_is_a_tenants_goes_and_nothing_else(database: Database) -
         assert (await tenancy.get_tenant(core, "leaving")).weight == 1
         await running.tick()
         await assert_memory_equals_sql(core)
+
+
+async def test_its_hourly_figures_go_with_it_and_others_stay(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erase, "_HOURS_AT_ONCE", 2)
+    async with service(database) as running:
+        for _ in range(3):
+            await worked_for(running, "leaving", 1)
+            await worked_for(running, "staying", 1)
+            running.clock.advance(3600)
+        running.clock.advance(60)
+        while await roll_up(running.core):
+            pass
+        assert await database.value("SELECT count(*) FROM hourly_fairness WHERE tenant = 'leaving'") == 3
+        stays = "SELECT * FROM report_fairness_by_hour WHERE tenant = 'staying' ORDER BY hour"
+        before = await database.fetch(stays)
+
+        assert (await erase_tenant(running.core, "leaving")).is_gone
+
+        assert await kept(database, "leaving") == 0
+        assert await database.fetch(stays) == before
+        assert len(before) == 3
 
 
 async def test_it_is_refused_while_a_job_is_not_final(database: Database) -> None:

@@ -16,6 +16,7 @@ from app.flow.core import Phase
 from app.flow.moves import Moved
 from app.flow.retention import retire
 from app.flow.retry import retry
+from app.flow.rollup import roll_up
 from app.scheduling.job import Job, State
 from tests.databases import Database
 from tests.flow.harness import PATIENCE_SEC, FakeClock, Running, by_hand, commits_of, service
@@ -25,8 +26,15 @@ from tests.flow.views import assert_memory_equals_sql
 DAY: Final = 86_400.0
 
 
+async def roll_all_up(running: Running) -> None:
+    """What is not rolled up yet stays."""
+    while await roll_up(running.core):
+        pass
+
+
 async def retired(running: Running) -> int:
     """All that there is to do; how many jobs have gone."""
+    await roll_all_up(running)
     before = len(running.heard.all(JobsRetired))
     async with asyncio.timeout(PATIENCE_SEC):
         while await retire(running.core):
@@ -121,6 +129,7 @@ async def test_it_works_in_batches_and_says_what_has_gone(database: Database, mo
         running.core.moves.listen(moves.append)
         running.core.feed.watch()
         running.clock.advance(2 * DAY)
+        await roll_all_up(running)
 
         with commits_of(running.core) as commits:
             assert await retire(running.core) is True
@@ -162,7 +171,21 @@ async def test_the_end_of_the_service_waits_for_one_batch(database: Database, mo
         for n in range(3):
             await running.cancel(await running.submit(name=str(n)))
         running.clock.advance(2 * DAY)
+        await roll_all_up(running)
         running.core.phase = Phase.DRAINING
 
         assert await retire(running.core) is False
         assert look.stats(running.core).total_jobs == 2
+
+
+async def test_nothing_leaves_before_its_hours_are_rolled_up(database: Database) -> None:
+    async with service(database, retention_days=1) as running:
+        await finished(running)
+        running.clock.advance(2 * DAY)
+
+        assert await retire(running.core) is False
+        assert look.stats(running.core).total_jobs == 1
+        assert await retired(running) == 1
+
+        figures = "SELECT sum(submitted), sum(dispatched), sum(finished) FROM report_tenants_by_hour"
+        assert await database.fetch(figures) == [(1, 2, 1)]

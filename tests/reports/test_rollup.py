@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.clock import rfc3339
+from app.clock import parse_rfc3339, rfc3339
 from app.errors import Unavailable
-from app.events import HourRolledUp
+from app.events import HoursRolledUp
 from app.flow import rollup
 from app.store import rollups
 from app.store.schema import HOURLY
@@ -38,7 +38,13 @@ async def roll_all_up(running: Running) -> list[str]:
     """Do rounds until none has anything left to do; the hours that were rolled up since the start."""
     while await rollup.roll_up(running.core):
         pass
-    return [told.hour for told in running.heard.all(HourRolledUp)]
+    hours: list[str] = []
+    for told in running.heard.all(HoursRolledUp):
+        hour = parse_rfc3339(told.hour)
+        while rfc3339(hour) != told.until:
+            hours.append(rfc3339(hour))
+            hour += rollups.HOUR
+    return hours
 
 
 async def rolled(database: Database) -> dict[str, int]:
@@ -114,17 +120,45 @@ async def test_after_hours_of_downtime_each_hour_is_rolled_up_once(database: Dat
         ]
 
 
-async def test_hours_in_which_nothing_happened_are_passed_over(database: Database) -> None:
+async def test_a_long_quiet_time_is_passed_over_at_once(database: Database) -> None:
     async with service(database, clock=FakeClock(NOON)) as running:
         await running.cancel(await running.submit())
         running.clock.advance(24 * 365 * HOUR)
         await running.cancel(await running.submit())
         running.clock.advance(2 * HOUR)
 
-        assert await roll_all_up(running) == [
-            *(at(12), at(13)),  # nobody knew then that it was the last for long
-            *("2027-03-02T12:00:00.000000Z", "2027-03-02T13:00:00.000000Z"),
+        hours = await roll_all_up(running)
+
+        told = [(told.hour, told.until) for told in running.heard.all(HoursRolledUp)]
+        year_later = "2027-03-02T12:00:00.000000Z"
+        assert told[:3] == [(at(12), at(13)), (at(13), year_later), (year_later, "2027-03-02T13:00:00.000000Z")]
+        assert len(hours) == len(set(hours)) == 24 * 365 + 2
+        assert await said(database, TENANTS) == [(at(12), "acme", 1, 0, 1), (year_later, "acme", 1, 0, 1)]
+
+
+async def test_who_waits_through_a_quiet_time_waits_in_each_hour(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollups, "_ROWS_OF_A_QUIET_TIME", 10)
+    async with service(database, clock=FakeClock(NOON)) as running:
+        await running.submit()
+        await running.submit("globex", delay_sec=25 * 3600)
+        running.clock.advance(27 * HOUR)
+        await running.tick()  # queued only now, for nobody was there to tick
+        await running.claim(2)
+        running.clock.advance(HOUR)
+        fairness = "SELECT hour, tenant, waiting_weight, cost FROM report_fairness_by_hour ORDER BY hour, tenant"
+        before = await said(database, fairness)
+
+        assert len(await roll_all_up(running)) == 28
+
+        assert await said(database, fairness) == before
+        assert [row for row in before if row[1] == "acme"] == [
+            (rfc3339(NOON.replace(minute=0) + n * rollups.HOUR), "acme", 1 if n < 27 else 2, 0 if n < 27 else 1)
+            for n in range(28)
         ]
+        assert [row[0] for row in before if row[1] == "globex"] == [at(15, 3)]
+        assert len(running.heard.all(HoursRolledUp)) == 5  # the first, 10, 10, 6, and the last
 
 
 async def test_a_crash_in_the_middle_leaves_no_trace_and_the_hour_is_rolled_up_again(database: Database) -> None:
@@ -205,8 +239,8 @@ async def test_a_mark_that_was_set_by_hand_stands(database: Database) -> None:
             figures = await rollups.figures(connection, rollups.hour_of(NOON))
         await by_hand(database, f"UPDATE rollups SET until = '{at(9)}'")
 
-        await rollup._write(running.core, figures, None, figures.hour + rollups.HOUR)
+        await rollup._write(running.core, figures, None)
 
         assert await said(database, "SELECT until FROM rollups") == [(at(9),)]
-        assert await roll_all_up(running) == [at(9), at(12)]
+        assert await roll_all_up(running) == [at(9), at(10), at(11), at(12)]
         assert await said(database, TENANTS) == [(at(12), "acme", 1, 0, 0)]
