@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import time
-from asyncio.subprocess import DEVNULL
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from statistics import mean, median
 from typing import Final
 
@@ -30,19 +31,32 @@ from tests.flow.harness import FakeClock, service
 from tests.reports.million import END, JOBS, fill
 from tests.reports.page import questions
 
-ROUNDS: Final = 6
-CYCLES: Final = 400
+ROUNDS: Final = 40
+CYCLES: Final = 60
 CLIENTS: Final = 16
 
 READER: Final = """
-import sys
-from click.testing import CliRunner
-from app.cli import main
-reports = ("failures-by-suite", "tenants-by-hour", "fairness-by-hour", "workers")
-while True:
-    for name in reports:
-        assert CliRunner().invoke(main, ["report", name, "--format", "csv"]).exit_code == 0
+import asyncio, os
+from sqlalchemy import text
+from app.store.engine import open_reports
+from tests.reports.page import questions
+
+async def read():
+    engine = open_reports(os.environ["FAIRLANE_DATABASE_URL"], 86400)
+    async with engine.connect() as connection:
+        while True:
+            for question in questions():
+                (await connection.execute(text(question.sql))).all()
+            await connection.rollback()
+
+asyncio.run(read())
 """
+"""Somebody asks the questions of the page, one after the other, without a pause."""
+
+SPINNER: Final = "while True: pass"
+"""What of it is the machine's and not the database's: somebody needs as much of a processor and reads nothing."""
+
+BESIDE: Final = {"alone": None, "a spinner": SPINNER, "a reader": READER}
 
 
 async def bench(database: Database, jobs: int) -> None:
@@ -82,18 +96,24 @@ async def _ask(database: Database) -> None:
 
 
 async def _beside_a_reader(database: Database) -> None:
-    """The same work in turn without and with a reader, so that a machine that gets slower is no finding."""
+    """The same work alone and beside another process, in turns so short that what else the machine does is shared."""
     settings = read_settings({"FAIRLANE_DATABASE_URL": database.url})
-    figures: dict[str, dict[bool, list[float]]] = {}
-    async with running(settings, lambda _: None, "bench") as made:
+    figures: dict[str, dict[str, list[float]]] = {}
+    async with running(settings, lambda _: None, "bench") as made, AsyncExitStack() as stack:
+        processes = {
+            beside: await stack.enter_async_context(_stopped(database, program)) for beside, program in BESIDE.items()
+        }
+        await _work(made.core, made.ticker)
         for _ in range(ROUNDS):
-            for is_read in (False, True):
-                async with _reading(database) if is_read else _nobody():
+            for beside, process in processes.items():
+                with _going_on(process):
                     for name, value in (await _work(made.core, made.ticker)).items():
-                        figures.setdefault(name, {False: [], True: []})[is_read].append(value)
-    for name, by_reader in figures.items():
-        alone, beside = median(by_reader[False]), median(by_reader[True])
-        _say(database, name, f"alone {alone:.2f}, beside a reader {beside:.2f}: ratio {beside / alone:.2f}")
+                        figures.setdefault(name, {}).setdefault(beside, []).append(value)
+    for name, by_process in figures.items():
+        middle = {beside: median(values) for beside, values in by_process.items()}
+        alone, spinner, reader = (middle[beside] for beside in BESIDE)
+        shown = ", ".join(f"{beside} {value:.1f}" for beside, value in middle.items())
+        _say(database, name, f"{shown}: a reader to alone {reader / alone:.2f}, to a spinner {reader / spinner:.2f}")
 
 
 async def _work(core: Core, ticker: Ticker) -> dict[str, float]:
@@ -128,25 +148,32 @@ async def _work(core: Core, ticker: Ticker) -> dict[str, float]:
 
 
 @asynccontextmanager
-async def _reading(database: Database) -> AsyncIterator[None]:
-    """Somebody reads whole reports without a pause, in a process of their own."""
+async def _stopped(database: Database, program: str | None) -> AsyncIterator[Process | None]:
+    """A process of its own that has begun its work, and stands still."""
+    if program is None:
+        yield None
+        return
     environ = {**os.environ, "FAIRLANE_DATABASE_URL": database.url}
-    reader = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", READER, env=environ, stdout=DEVNULL, stderr=DEVNULL
-    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, env=environ, stderr=DEVNULL)
     try:
-        await asyncio.sleep(3)  # until it has loaded what it needs
-        assert reader.returncode is None
-        yield
-        assert reader.returncode is None
+        await asyncio.sleep(5)  # until it has loaded what it needs
+        process.send_signal(signal.SIGSTOP)
+        yield process
+        if process.returncode is not None:
+            raise RuntimeError("the process beside has ended")
     finally:
-        reader.kill()
-        await reader.wait()
+        process.kill()
+        await process.wait()
 
 
-@asynccontextmanager
-async def _nobody() -> AsyncIterator[None]:
+@contextmanager
+def _going_on(process: Process | None) -> Iterator[None]:
+    if process is None:
+        yield
+        return
+    process.send_signal(signal.SIGCONT)
     yield
+    process.send_signal(signal.SIGSTOP)
 
 
 def _figures(took: Sequence[float]) -> str:

@@ -26,7 +26,8 @@ class Try:
 
 @dataclass(frozen=True)
 class Story:
-    """A job. Times are as they stand on a clock, `09:30` or `09:30:12.5`, of the day that `write` is told."""
+    """A job. Times are as they stand on a clock, `09:30` or `09:30:12.5`, of the day that `write` is told. `queued` is
+    set of one that waits, or left the queue without being dispatched."""
 
     tenant: str
     suite: str
@@ -69,7 +70,7 @@ class Writing:
         return made
 
     def _job(self, story: Story, job_id: str) -> Mapping[str, Any]:
-        last = story.tries[-1] if story.tries and story.state not in ("queued", "pending") else None
+        last = story.tries[-1] if story.tries and story.queued is None and story.state != "pending" else None
         is_held = story.state in ("scheduled", "running")
         due = story.due or story.submitted
         return {
