@@ -67,9 +67,9 @@ async def _mend(core: Core, found: Differences, corrections: int) -> bool:
 async def _mend_each(core: Core, found: Differences, mended: list[Mended]) -> None:
     """Look at each thing that differs again, now with the writer stopped, and mend it if it still does."""
     await _mend_jobs(core, found, mended)
-    # Whose a lease was whose row is gone was a guess; so everybody is counted again who has one.
-    recounted = {*core.order.running_by_tenant(), *(each.moved.tenant for each in mended if each.moved)}
-    found.running.update(recounted if mended else ())
+    found.running.update(each.moved.tenant for each in mended if each.moved)
+    if any(each.was_guessed for each in mended):
+        found.running.update(core.order.running_by_tenant())
     by_name: tuple[tuple[Callable[..., Awaitable[list[Mended]]], set[Any]], ...] = (
         (mend.running_if_it_differs, found.running),
         (mend.lanes_if_they_differ, found.lanes),

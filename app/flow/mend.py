@@ -42,6 +42,11 @@ class Mended(NamedTuple):
     which: str
     moved: Moved | None = None
 
+    @property
+    def was_guessed(self) -> bool:
+        """Whether nothing but the numbers said whose lease it was: its row is gone."""
+        return self.what is What.NOT_LEASED and (self.moved is None or self.moved.new is None)
+
 
 _LEASED: Final = (State.RUNNING, State.SCHEDULED)
 _BEFORE_QUEUED: Final = (State.PENDING,)
