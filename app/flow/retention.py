@@ -68,16 +68,16 @@ async def delete_in_peace(core: Core, ids: Sequence[str]) -> int:
         return 0
     began = core.clock.monotonic()
     try:
-        return await core.write(partial(_delete, core, ids))
+        gone = await core.write(partial(_delete, core, ids))
     except Unavailable:
         raise
     except Exception as error:  # noqa: BLE001 - one of the rows; find out which
-        if len(ids) == 1:
-            core.emit(RowSkipped(ids[0], f"{type(error).__name__}: {error}"))
-            return 0
-        return sum([await delete_in_peace(core, [job_id]) for job_id in ids])
-    finally:
-        await asyncio.sleep(_REST * (core.clock.monotonic() - began))
+        if len(ids) > 1:
+            return sum([await delete_in_peace(core, [job_id]) for job_id in ids])
+        core.emit(RowSkipped(ids[0], f"{type(error).__name__}: {error}"))
+        gone = 0
+    await asyncio.sleep(_REST * (core.clock.monotonic() - began))
+    return gone
 
 
 async def _delete(core: Core, ids: Sequence[str], tx: Transaction) -> int:

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Update, and_, bindparam, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, Update, and_, bindparam, delete, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import ReturningUpdate
 
@@ -275,14 +275,19 @@ async def finished_before(
     connection: AsyncConnection, moment: datetime, *, after: tuple[datetime, int] | None, limit: int
 ) -> Sequence[Any]:
     """(completed_at, seq, id) of the first `limit` jobs to end before `moment`, beyond one that was found before."""
+    found: Sequence[Any] = (await connection.execute(select_finished(moment, after, limit))).all()
+    return found
+
+
+def select_finished(moment: datetime, after: tuple[datetime, int] | None, limit: int) -> Select[Any]:
+    """The statement of `finished_before`."""
     c = jobs.c
     wanted = [c.completed_at.is_not(None), c.completed_at < moment]
     if after is not None:
         ended, seq = after
         wanted.append(or_(c.completed_at > ended, and_(c.completed_at == ended, c.seq > seq)))
         wanted.append(c.completed_at >= ended)  # what an index is entered by
-    first = select(c.completed_at, c.seq, c.id).where(*wanted).order_by(c.completed_at, c.seq).limit(limit)
-    return (await connection.execute(first)).all()
+    return select(c.completed_at, c.seq, c.id).where(*wanted).order_by(c.completed_at, c.seq).limit(limit)
 
 
 async def finished_of(connection: AsyncConnection, tenant: str, after_seq: int, limit: int) -> Sequence[Any]:

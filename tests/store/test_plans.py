@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from sqlalchemy import Select, func, literal_column, select, text
 
 from app.scheduling.job import State
 from app.store.engine import Engines, open_engines
+from app.store.jobs import select_finished
 from app.store.schema import IS_ACTIVE, IS_PENDING, IS_QUEUED, jobs
 from app.store.types import Moment
 from tests.databases import Database
@@ -73,6 +75,17 @@ async def test_a_hot_query_uses_its_index(shared_engines: Engines, statement: Se
     assert "Seq Scan" not in found
     assert "Sort" not in found
     assert "TEMP B-TREE" not in found
+
+
+@pytest.mark.usefixtures("_history")
+async def test_the_jobs_to_delete_are_found_by_their_end(shared_engines: Engines) -> None:
+    now = datetime.now(UTC)
+
+    found = await plan(shared_engines, select_finished(now, (now, 7), 100))
+
+    assert "ix_jobs_finished" in found
+    assert "Seq Scan" not in found
+    assert "Index Cond" in found or "completed_at>? AND completed_at<?" in found  # it is entered where it went on
 
 
 @pytest.mark.parametrize("condition", [IS_PENDING, IS_QUEUED, IS_ACTIVE])
