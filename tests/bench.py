@@ -20,6 +20,7 @@ from app.events import Event, JobPromoted, Recovered
 from app.flow import dispatch, finish, submit
 from app.flow.core import Core
 from app.flow.dispatch import ClaimRequest
+from app.flow.explain import explain
 from app.flow.submit import JobRequest
 from app.main import Service, running
 from app.settings import read_settings
@@ -88,6 +89,7 @@ async def bench(database: Database) -> None:
         _say(database, f"rebuild of {recovered.queued} queued jobs", f"{recovered.took_ms:.0f} ms")
         await _alone(database, core)
         await _scraped(database, service)
+        await _explained(database, core)
 
 
 async def _submits(database: Database, core: Core) -> None:
@@ -139,6 +141,63 @@ async def _scraped(database: Database, service: Service) -> None:
         in_loop.append(1000 * (time.perf_counter() - began))
     depth = service.core.order.queued_in("default")
     _say(database, f"scrape, {depth} queued", f"{median(took):.2f} ms, {median(in_loop):.2f} ms of it in the loop")
+
+
+async def _explained(database: Database, core: Core) -> None:
+    """What it costs to say why a job waits behind many: how long it takes, the longest turn of the loop in it, in the
+    loop's own time, and what is left of claims while one explanation follows the other."""
+    waiting = sorted(core.order.snapshot().jobs, key=lambda job: (job.priority, job.due_at))
+    for job in (waiting[0], waiting[len(waiting) // 100], waiting[-1]):
+        took, turns = [], []
+        for _ in range(5):
+            async with _watched_turns() as seen:
+                began = time.perf_counter()
+                told = await explain(core, job.id)
+                took.append(1000 * (time.perf_counter() - began))
+            turns.append(1000 * max(seen))
+        ahead = f"{'' if told.ahead_exact else 'more than '}{told.ahead} ahead"
+        _say(database, f"explain, {ahead}", f"{median(took):.1f} ms, longest turn of the loop {median(turns):.2f} ms")
+    ratios = []
+    for turn in range(BLOCKS // 2):
+        claimed = {}
+        for asked in (turn % 2 == 0, turn % 2 == 1):
+            asking = asyncio.create_task(_explain_for_ever(core, waiting[-1].id) if asked else asyncio.sleep(0))
+            claimed[asked] = await _claims(core)
+            asking.cancel()
+            await asyncio.wait([asking])
+        ratios.append(claimed[True] / claimed[False])
+    low, middle, high = quantiles(ratios, n=4)
+    _say(database, "claims while explaining, alone = 1", f"{middle:.2f} (half of the times {low:.2f} to {high:.2f})")
+
+
+@asynccontextmanager
+async def _watched_turns() -> AsyncIterator[list[float]]:
+    """How long each turn of the loop takes of its thread's time, in seconds."""
+    turns: list[float] = [0.0]
+
+    async def watch() -> None:
+        last = time.thread_time()
+        while True:
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            turns.append(now - last)
+            last = now
+
+    watching = asyncio.create_task(watch())
+    await asyncio.sleep(0)
+    yield turns
+    watching.cancel()
+    await asyncio.wait([watching])
+
+
+async def _explain_for_ever(core: Core, job_id: str) -> None:
+    while True:
+        await explain(core, job_id)
+
+
+async def _claims(core: Core) -> float:
+    """How many claims a second."""
+    return 500 / await _by_clients(lambda _: dispatch.claim(core, ClaimRequest(worker="w")), 500)
 
 
 async def _cycles(database: Database, core: Core) -> None:
