@@ -41,6 +41,9 @@ if TYPE_CHECKING:  # it needs libraries that are not always there
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
+_STUCK_MS: Final = 60_000
+"""A client that takes nothing of its answer for so long is cut off by the kernel."""
+
 _ROUNDS: Final[tuple[Round, ...]] = (
     Round("division", DIVIDE_EVERY_SEC, divide_given),
     Round("roll-up", rollup.EVERY_SEC, rollup.roll_up),
@@ -217,12 +220,20 @@ def _bound_socket(settings: Settings) -> Iterator[socket.socket]:
         raise BadSettings(f"FAIRLANE_HOST {settings.host!r} is no address of this machine: {error}") from error
     with listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _let_go_of_stuck_clients(listener)
         try:
             listener.bind(address)
         except OSError as error:
             where = f"{settings.host}:{settings.port}"
             raise BadSettings(f"cannot listen on {where}: {error.strerror}; choose another FAIRLANE_PORT") from error
         yield listener
+
+
+def _let_go_of_stuck_clients(listener: socket.socket) -> None:
+    """Whom it accepts inherits this. No application can: to close a connection is to wait for what is still to be
+    sent, so clients that never read would hold their connections for ever. Only Linux knows it."""
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STUCK_MS)
 
 
 def _uvicorn_config(application: object) -> uvicorn.Config:
