@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import nlargest
+from heapq import nlargest, nsmallest
 from typing import TypeVar
 
 from app.flow.moves import Moved
@@ -90,6 +90,14 @@ class Counts:
     def busiest(self, limit: int) -> list[str]:
         """The tenants with the most unfinished jobs, in O(tenants that have any)."""
         return nlargest(limit, self._by_tenant, key=lambda tenant: self._by_tenant[tenant].total())
+
+    def busiest_queues(self, limit: int) -> list[str]:
+        """The queues with the most queued and leased jobs, of those the most pending ones, in O(queues)."""
+        return nsmallest(limit, self._by_queue, key=self._by_busyness)
+
+    def _by_busyness(self, queue: str) -> tuple[int, int, str]:
+        n = self._by_queue[queue].get  # not [], which asks Python code for each zero
+        return -n(State.QUEUED, 0) - n(State.SCHEDULED, 0) - n(State.RUNNING, 0), -n(State.PENDING, 0), queue
 
     def tenants(self) -> int:
         """How many tenants have unfinished jobs."""

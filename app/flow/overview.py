@@ -78,7 +78,7 @@ class Overview:
 
 async def overview(core: Core) -> Overview:
     """How the service stands. Raises `Unavailable`."""
-    lines = await _queues(core)
+    lines, queue_count = await _queues(core)
     workers, worker_count = await _workers(core)
     newest = await list_jobs(core, JobFilter(limit=SHOWN_JOBS))
     minutes, waits = core.last_hour.minutes(), Waits()
@@ -88,8 +88,8 @@ async def overview(core: Core) -> Overview:
         at=core.clock.now(),
         since=core.last_hour.since,
         states=core.counts.by_state,
-        queues=lines[:SHOWN_QUEUES],
-        queue_count=len(lines),
+        queues=lines,
+        queue_count=queue_count,
         tenants=_tenants(core),
         tenant_count=core.counts.tenants(),
         workers=workers,
@@ -101,17 +101,22 @@ async def overview(core: Core) -> Overview:
     )
 
 
-async def _queues(core: Core) -> list[QueueLine]:
-    """All of them, those with the most work first."""
+async def _queues(core: Core) -> tuple[list[QueueLine], int]:
+    """Those with the most work, the most first, and how many there are."""
     async with core.reading() as connection:
-        paused = {row.name: row.paused for row in await queues.every(connection)}
-    lines = [_queue_line(core, name, is_paused=is_paused) for name, is_paused in paused.items()]
-    return sorted(lines, key=lambda line: (-line.queued - line.running, -line.pending, line.name))
+        paused, number = await queues.paused(connection), await queues.count(connection)
+        idle = await queues.first_names(connection, SHOWN_QUEUES)
+    names = {*core.counts.busiest_queues(SHOWN_QUEUES), *idle}
+    lines = [_queue_line(core, name, is_paused=name in paused) for name in names]
+    lines.sort(key=lambda line: (-line.queued - line.running, -line.pending, line.name))
+    return lines[:SHOWN_QUEUES], number
 
 
 async def queue_line(core: Core, name: str) -> QueueLine | None:
     """One queue; None if there is none of that name. Raises `Unavailable`."""
-    return next((line for line in await _queues(core) if line.name == name), None)
+    async with core.reading() as connection:
+        is_paused = await queues.is_paused(connection, name)
+    return None if is_paused is None else _queue_line(core, name, is_paused=is_paused)
 
 
 def _queue_line(core: Core, name: str, *, is_paused: bool) -> QueueLine:

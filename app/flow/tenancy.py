@@ -156,12 +156,8 @@ async def _differences(core: Core, connection: Connection) -> tuple[dict[str, Te
     known = core.admission.configured()
     changed = {name: settings for name, settings in written.items() if known.get(name) != settings}
     changed |= {name: DEFAULT_TENANT for name in known if name not in written}
-    paused = {
-        row.name: row.paused
-        for row in await queues.every(connection)
-        if row.paused != core.order.queue(row.name).paused
-    }
-    return changed, paused
+    paused = await queues.paused(connection)
+    return changed, {name: name in paused for name in paused ^ core.order.paused_queues()}
 
 
 def _view(core: Core, row: TenantRow) -> TenantView:

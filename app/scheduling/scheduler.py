@@ -316,6 +316,10 @@ class Scheduler:
         """Of every queue in memory."""
         return [queue.time() for queue in self._queues.values()]
 
+    def paused_queues(self) -> set[str]:
+        """The queues that are paused."""
+        return {name for name, queue in self._queues.items() if queue.paused}
+
     def queued_job(self, job_id: str) -> QueuedJob | None:
         """The job as it waits, None if it does not."""
         return self._jobs.get(job_id)

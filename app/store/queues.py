@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import delete, select, tuple_
+from sqlalchemy import delete, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.scheduling.scheduler import LaneTime, QueueState, QueueTime
@@ -32,6 +32,27 @@ async def every(connection: AsyncConnection) -> list[QueueState]:
     c = queues.c
     rows = await connection.execute(select(c.name, c.clock, c.since_move, c.horizon, c.paused).order_by(c.name))
     return [QueueState(*row) for row in rows]
+
+
+async def paused(connection: AsyncConnection) -> set[str]:
+    """The names of those that are paused: few, however many there are."""
+    return set(await connection.scalars(select(queues.c.name).where(queues.c.paused)))
+
+
+async def is_paused(connection: AsyncConnection, name: str) -> bool | None:
+    """None if there is no queue of that name."""
+    found: bool | None = await connection.scalar(select(queues.c.paused).where(queues.c.name == name))
+    return found
+
+
+async def count(connection: AsyncConnection) -> int:
+    """How many there are."""
+    return int(await connection.scalar(select(func.count()).select_from(queues)) or 0)
+
+
+async def first_names(connection: AsyncConnection, limit: int) -> list[str]:
+    """The first names, in their order."""
+    return list(await connection.scalars(select(queues.c.name).order_by(queues.c.name).limit(limit)))
 
 
 async def every_lane(connection: AsyncConnection) -> list[LaneTime]:

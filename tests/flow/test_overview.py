@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import NoReturn
+
+import pytest
 
 from app.flow.dispatch import ClaimRequest, claim
 from app.flow.division import divide_given
-from app.flow.overview import QueueLine, WorkerLine, overview, queue_line, tenant_line
+from app.flow.overview import SHOWN_QUEUES, QueueLine, WorkerLine, overview, queue_line, tenant_line
 from app.flow.tenancy import put_queue, put_tenant
 from app.scheduling.job import State
 from app.scheduling.tenant import TenantSettings
+from app.store import queues
 from tests.databases import Database
 from tests.flow.harness import PATIENCE_SEC, hang_up, service
 
@@ -62,6 +66,36 @@ async def test_queues_stand_by_how_much_is_in_them(database: Database) -> None:
         ]
         assert await queue_line(core, "full") == seen.queues[0]
         assert await queue_line(core, "none") is None
+
+
+async def test_no_look_and_no_tick_reads_every_queue_that_was_ever_named(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queues are named by whoever submits, and stay. In 30,000 of them a tick would read for a third of a second."""
+
+    async def refuse(_connection: object) -> NoReturn:
+        raise AssertionError("every queue is read")
+
+    async with service(database) as running:
+        core = running.core
+        for n in range(SHOWN_QUEUES + 5):
+            await running.submit(queue=f"busy {n:02}")
+            await put_queue(core, f"an idle one {n:02}", paused=False)
+        await running.submit(queue="busy 24")
+        monkeypatch.setattr(queues, "every", refuse)
+
+        await database.execute("UPDATE queues SET paused = true WHERE name IN ('busy 24', 'an idle one 03')")
+        await running.tick()
+        seen = await overview(core)
+        assert seen.queue_count == await database.value("SELECT count(*) FROM queues")
+        assert [line.name for line in seen.queues] == ["busy 24", *(f"busy {n:02}" for n in range(SHOWN_QUEUES - 1))]
+        assert [line.name for line in seen.queues if line.paused] == ["busy 24"]
+        idle = await queue_line(core, "an idle one 03")
+        assert idle == QueueLine("an idle one 03", paused=True, pending=0, queued=0, running=0)
+
+        await database.execute("UPDATE queues SET paused = false")
+        await running.tick()
+        assert core.order.paused_queues() == set()
 
 
 async def test_workers_that_hold_jobs_and_workers_that_wait(database: Database) -> None:
