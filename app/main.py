@@ -19,14 +19,14 @@ from app.clock import Clock
 from app.errors import AnotherDispatcher, BadSettings
 from app.events import DispatchTakenOver, Emit, Event, SchemaMigrated, ServerDraining, ServerListening, ServerStopped
 from app.flow import retention, rollup
-from app.flow.audit import audit
+from app.flow.audit.audit import audit
 from app.flow.core import Core, Phase
 from app.flow.dispatch import end_waiting, serve_soon, serve_waiting
-from app.flow.division import DIVIDE_EVERY_SEC, divide_given
 from app.flow.housekeeping import Housekeeper, Round
 from app.flow.memory import OrderAndMoves
 from app.flow.recover import recover
 from app.flow.tick import Ticker
+from app.flow.watch.division import DIVIDE_EVERY_SEC, divide_given
 from app.metrics.meter import Meter
 from app.settings import Settings
 from app.spans import NO_SPANS, Spans

@@ -20,8 +20,8 @@ from app.events import Event, JobPromoted, Recovered
 from app.flow import dispatch, finish, submit
 from app.flow.core import Core
 from app.flow.dispatch import ClaimRequest
-from app.flow.explain import explain
 from app.flow.submit import JobRequest
+from app.flow.watch.explain import explain
 from app.main import Service, running
 from app.settings import read_settings
 from tests.api.asgi import Call

@@ -17,7 +17,7 @@ from app.api.schemas import MissedAnswer, MoveAnswer, MovesQuery
 from app.api.stream import QUIET_SEC, STILL_HERE, EventStream
 from app.errors import Unavailable
 from app.flow.core import Core
-from app.flow.feed import MoveFilter, StateMove, Watcher
+from app.flow.watch.feed import MoveFilter, StateMove, Watcher
 
 _STREAM: Final = ResponseSpec(
     MoveAnswer,

@@ -33,10 +33,10 @@ from app.errors import Conflict, KeyReused, NotFound, RateLimited, TooManyQueued
 from app.flow import look
 from app.flow.cancel import cancel, cancel_many
 from app.flow.core import Core
-from app.flow.explain import explain
 from app.flow.reprioritize import reprioritize
 from app.flow.retry import retry
 from app.flow.submit import submit
+from app.flow.watch.explain import explain
 
 T = TypeVar("T")
 

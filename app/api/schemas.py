@@ -41,11 +41,11 @@ from app.errors import FieldError
 from app.flow.bulk import Report
 from app.flow.cancel import CancelFilter
 from app.flow.dispatch import ClaimRequest
-from app.flow.explain import Code, Explanation, Kind, ToBeNext
-from app.flow.feed import MoveFilter
 from app.flow.look import JobFilter, QueueStats, Stats
 from app.flow.submit import JobRequest
 from app.flow.tenancy import TenantSettings
+from app.flow.watch.explain import Code, Explanation, Kind, ToBeNext
+from app.flow.watch.feed import MoveFilter
 from app.scheduling.job import Job, Outcome, State
 from app.scheduling.scheduler import Policy
 

@@ -11,7 +11,7 @@ from typing import Final
 from litestar.response.base import ASGIResponse
 from litestar.types import HTTPResponseBodyEvent, Receive, Scope, Send
 
-from app.flow.feed import Feed, Watcher
+from app.flow.watch.feed import Feed, Watcher
 
 QUIET_SEC: Final = 15.0
 """So long may a stream be silent; then it says that it is still there."""

@@ -16,17 +16,17 @@ from typing import Any, Final, TypeVar
 from app.clock import Clock
 from app.events import Emit, LoopFailed
 from app.flow.admission import Admission
-from app.flow.asking import Asking
 from app.flow.counts import Counts
-from app.flow.feed import Feed
-from app.flow.few_names import FewNames
 from app.flow.keys import KeysInFlight
-from app.flow.last_hour import LastHour
 from app.flow.moves import Ended, Moved, Moves
-from app.flow.pace import Pace
-from app.flow.queued_since import QueuedSince
-from app.flow.sparing import Sparing
 from app.flow.waiting import WaitingClaims
+from app.flow.watch.asking import Asking
+from app.flow.watch.feed import Feed
+from app.flow.watch.few_names import FewNames
+from app.flow.watch.last_hour import LastHour
+from app.flow.watch.pace import Pace
+from app.flow.watch.queued_since import QueuedSince
+from app.flow.watch.sparing import Sparing
 from app.scheduling.job import Job, State
 from app.scheduling.leases import Lease, Leases
 from app.scheduling.scheduler import Policy, QueuedJob, Scheduler, step_units

@@ -10,8 +10,8 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily
 
 from app.flow.core import Core
-from app.flow.few_names import OTHER
 from app.flow.housekeeping import Housekeeper
+from app.flow.watch.few_names import OTHER
 from app.scheduling.job import State
 
 _VERSION: Final = version("fairlane")

@@ -12,9 +12,9 @@ from prometheus_client import Metric, ProcessCollector
 from app import events
 from app.events import Event
 from app.flow.core import Core
-from app.flow.few_names import FewNames
 from app.flow.housekeeping import Housekeeper
 from app.flow.moves import Moved
+from app.flow.watch.few_names import FewNames
 from app.metrics.exposition import write
 from app.metrics.gauges import gauges
 from app.metrics.instruments import Instruments

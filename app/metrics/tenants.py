@@ -12,8 +12,8 @@ from prometheus_client.core import GaugeMetricFamily
 
 from app.flow.core import Core
 from app.flow.counts import Counts
-from app.flow.few_names import OTHER, FewNames
 from app.flow.moves import Moved
+from app.flow.watch.few_names import OTHER, FewNames
 from app.scheduling.job import State
 
 

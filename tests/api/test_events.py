@@ -10,8 +10,8 @@ import pytest
 
 from app.api import stream
 from app.api.application import create_app
-from app.flow import feed
 from app.flow.core import Core
+from app.flow.watch import feed
 from tests.api.asgi import Call
 from tests.flow.harness import PATIENCE_SEC
 

@@ -17,8 +17,9 @@ from app.api.page import bell, explanations
 from app.api.page.explanations import Explanations
 from app.api.page.shared import Shared
 from app.errors import Unavailable
-from app.flow import look, overview
+from app.flow import look
 from app.flow.core import Core, Phase
+from app.flow.watch import overview
 from tests.api.asgi import client_of
 from tests.flow.harness import FakeClock
 

@@ -12,7 +12,7 @@ import pytest
 from app.api.page import charts
 from app.api.page.timeline import timeline
 from app.api.page.words import duration, moment, number, percent, pretty, sentence
-from app.flow.last_hour import Minute
+from app.flow.watch.last_hour import Minute
 from app.scheduling.job import Attempt, Job, Outcome, State
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -14,11 +14,12 @@ import pytest
 
 from app.errors import FairlaneError
 from app.events import DifferenceMended, LoopFailed, WriterFailed
-from app.flow import cancel, finish, mend, tenancy
-from app.flow.audit import audit
+from app.flow import cancel, finish, tenancy
+from app.flow.audit import mend
+from app.flow.audit.audit import audit
+from app.flow.audit.mend import What
 from app.flow.core import Core, Phase
 from app.flow.dispatch import ClaimRequest, claim
-from app.flow.mend import What
 from app.flow.reprioritize import reprioritize
 from app.flow.tally import Tally
 from app.flow.tenancy import TenantSettings

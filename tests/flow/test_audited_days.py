@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from app.errors import FairlaneError
 from app.events import DifferenceMended
-from app.flow.audit import audit
+from app.flow.audit.audit import audit
 from app.flow.look import JobFilter, list_jobs
 from app.scheduling.job import Job, State
 from tests.databases import Database

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from app.errors import NotFound
 from app.flow import dispatch, tenancy
 from app.flow.core import Core
-from app.flow.explain import MOST_AHEAD, QUIET_SEC, Change, Code, Explanation, Kind, explain
-from app.flow.pace import FEWEST
 from app.flow.reprioritize import reprioritize
 from app.flow.submit import JobRequest
 from app.flow.tenancy import TenantSettings
+from app.flow.watch.explain import MOST_AHEAD, QUIET_SEC, Change, Code, Explanation, Kind, explain
+from app.flow.watch.pace import FEWEST
 from app.scheduling.job import Job, State
 from app.store import jobs
 from tests.databases import Database

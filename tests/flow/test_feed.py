@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from app.errors import Unavailable
-from app.flow import feed
 from app.flow.core import Core
-from app.flow.feed import Batch, MoveFilter, StateMove, Watcher
 from app.flow.submit import JobRequest
+from app.flow.watch import feed
+from app.flow.watch.feed import Batch, MoveFilter, StateMove, Watcher
 from app.scheduling.job import State
 from tests.databases import Database, Databases
 from tests.flow.harness import service

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.flow import division, last_hour
-from app.flow.division import divide_given
-from app.flow.last_hour import LastHour, Minute, Waits
 from app.flow.submit import JobRequest
 from app.flow.tenancy import patch_tenant, put_tenant
+from app.flow.watch import division, last_hour
+from app.flow.watch.division import divide_given
+from app.flow.watch.last_hour import LastHour, Minute, Waits
 from app.scheduling.tenant import TenantSettings
 from tests.databases import Database, Databases
 from tests.flow.harness import FakeClock, Running, service

@@ -8,9 +8,9 @@ from typing import NoReturn
 import pytest
 
 from app.flow.dispatch import ClaimRequest, claim
-from app.flow.division import divide_given
-from app.flow.overview import SHOWN_QUEUES, QueueLine, WorkerLine, overview, queue_line, tenant_line
 from app.flow.tenancy import put_queue, put_tenant
+from app.flow.watch.division import divide_given
+from app.flow.watch.overview import SHOWN_QUEUES, QueueLine, WorkerLine, overview, queue_line, tenant_line
 from app.scheduling.job import State
 from app.scheduling.tenant import TenantSettings
 from app.store import queues

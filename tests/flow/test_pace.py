@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.flow import asking, pace
-from app.flow.asking import Asking
 from app.flow.moves import Moved
-from app.flow.pace import DISPATCHES, FEWEST, Pace
+from app.flow.watch import asking, pace
+from app.flow.watch.asking import Asking
+from app.flow.watch.pace import DISPATCHES, FEWEST, Pace
 from app.scheduling.job import State
 from tests.scheduling.workload import thorough
 

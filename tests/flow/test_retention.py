@@ -11,7 +11,7 @@ import pytest
 from app.errors import NotFound
 from app.events import JobsRetired, LoopFailed, RowSkipped
 from app.flow import look, retention
-from app.flow.audit import audit
+from app.flow.audit.audit import audit
 from app.flow.core import Phase
 from app.flow.moves import Moved
 from app.flow.retention import retire

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.flow import sparing
-from app.flow.sparing import Sparing
+from app.flow.watch import sparing
+from app.flow.watch.sparing import Sparing
 from tests.flow.harness import FakeClock
 
 

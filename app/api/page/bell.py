@@ -12,7 +12,7 @@ from litestar.di import NamedDependency
 from app.api.page.shared import Shared
 from app.api.stream import EventStream
 from app.flow.core import Core
-from app.flow.feed import Watcher
+from app.flow.watch.feed import Watcher
 
 _LONGEST_SILENCE_SEC: Final = 10.0
 """Times pass also when nothing moves."""

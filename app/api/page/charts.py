@@ -12,7 +12,7 @@ import pygal
 from markupsafe import Markup
 
 from app.api.page.words import duration, number, time_of_day
-from app.flow.last_hour import Minute
+from app.flow.watch.last_hour import Minute
 
 _WIDTH, _HEIGHT = 480, 170
 _LABEL_EVERY_MIN: Final = 15

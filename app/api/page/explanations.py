@@ -8,7 +8,7 @@ from typing import Final
 
 from app.api.page.shared import Shared
 from app.flow.core import Core
-from app.flow.explain import Explanation, explain
+from app.flow.watch.explain import Explanation, explain
 from app.scheduling.job import Job, State
 
 _KEPT: Final = 100

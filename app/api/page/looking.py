@@ -23,8 +23,8 @@ from app.errors import NotFound
 from app.flow import look
 from app.flow.core import Core
 from app.flow.look import JobFilter
-from app.flow.overview import queue_line, tenant_line
 from app.flow.tenancy import get_tenant
+from app.flow.watch.overview import queue_line, tenant_line
 from app.scheduling.job import State
 
 _PER_PAGE: Final = 50

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from app.api.page import charts
 from app.api.page.render import render
 from app.flow.core import Core
-from app.flow.last_hour import MINUTES, Minute
-from app.flow.overview import Overview, overview
+from app.flow.watch.last_hour import MINUTES, Minute
+from app.flow.watch.overview import Overview, overview
 
 
 @dataclass(frozen=True, slots=True)

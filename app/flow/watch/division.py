@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from app.flow.core import Core
-from app.flow.last_hour import Given
+from app.flow.watch.last_hour import Given
 from app.scheduling.shares import Demand, fair_shares
 
 DIVIDE_EVERY_SEC: Final = 5.0

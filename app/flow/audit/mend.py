@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from app.flow.audit.moment import Lane
 from app.flow.core import Core
 from app.flow.finish import as_queued
-from app.flow.moment import Lane
 from app.flow.moves import Moved
 from app.flow.recover import lease_as_written
 from app.flow.tally import Tally

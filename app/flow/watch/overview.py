@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Final
 
 from app.flow.core import Core
-from app.flow.last_hour import Minute, Shares, Waits
 from app.flow.look import JobFilter, list_jobs
+from app.flow.watch.last_hour import Minute, Shares, Waits
 from app.scheduling.job import Job, State
 from app.store import jobs, queues
 

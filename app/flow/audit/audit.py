@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from app.events import DifferenceMended
-from app.flow import mend
+from app.flow.audit import mend
+from app.flow.audit.differences import Differences, Ending, compare, go_on
+from app.flow.audit.mend import Mended, What
+from app.flow.audit.moment import hold
 from app.flow.core import Core
-from app.flow.differences import Differences, Ending, compare, go_on
-from app.flow.mend import Mended, What
-from app.flow.moment import hold
 from app.scheduling.job import State
 from app.store.session import freezing
 

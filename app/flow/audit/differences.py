@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
+from app.flow.audit.moment import Held, Lane
 from app.flow.core import Core, Phase
-from app.flow.moment import Held, Lane
 from app.flow.tally import Tally
 from app.scheduling.job import State
 from app.store import jobs, queues, tenants

@@ -9,8 +9,8 @@ from heapq import merge
 from itertools import islice
 from operator import itemgetter
 
-from app.flow.few_names import FewNames
 from app.flow.moves import Moved
+from app.flow.watch.few_names import FewNames
 from app.scheduling.job import State
 
 
