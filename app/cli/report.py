@@ -127,7 +127,7 @@ async def _write(
     url: str, timeout_sec: float, found: Report, wanted: Wanted, form: Format, out: IO[bytes], most: int | None
 ) -> None:
     from app.store import migrate
-    from app.store.dialect import is_out_of_time
+    from app.store.dialect import is_forbidden, is_out_of_time
     from app.store.engine import open_reports
     from app.store.reports import read
 
@@ -139,11 +139,13 @@ async def _write(
     except OSError as error:
         raise _NotWritten(error) from error
     except Exception as error:
-        if not is_out_of_time(error):
+        if not (is_out_of_time(error) or is_forbidden(error)):
             raise
         sentence = (
             f"it took longer than {timeout_sec:g} s; --from, --to and --limit ask for less, --timeout allows more"
         )
+        if is_forbidden(error):
+            sentence = "this role may not read reports; `fairlane reporting-role` makes one that may, also of new views"
         raise click.ClickException(sentence) from error
     finally:
         await engine.dispose()

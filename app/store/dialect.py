@@ -190,6 +190,11 @@ def is_out_of_time(error: BaseException) -> bool:
     return isinstance(error, (asyncpg.QueryCanceledError, TimeoutError))
 
 
+def is_forbidden(error: BaseException) -> bool:
+    """Whether Postgres has refused something that the session's role has no right to."""
+    return isinstance(error, DBAPIError) and isinstance(error.driver_exception, asyncpg.InsufficientPrivilegeError)
+
+
 def is_unavailable(error: BaseException) -> bool:
     """Whether the database is away, overloaded or full, rather than the statement wrong. What was being
     written may or may not be there."""

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import Table, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.errors import BadSettings
+from app.store.dialect import is_forbidden
 from app.store.reports import REPORTS
 from app.store.schema import HOURLY, job_attempts, jobs, rollups
 
@@ -74,11 +76,19 @@ async def statements(engine: AsyncEngine, role: ReportingRole) -> list[str]:
 
 
 async def make(engine: AsyncEngine, role: ReportingRole) -> None:
-    """Run `statements`, all or none. Raises `BadSettings`."""
+    """Run `statements`, all or none. Raises `BadSettings`, also if the role that we are has no right to."""
     made = await statements(engine, role)
-    async with engine.begin() as connection:
-        for statement in made:
-            await connection.exec_driver_sql(statement)
+    try:
+        async with engine.begin() as connection:
+            for statement in made:
+                await connection.exec_driver_sql(statement)
+    except DBAPIError as error:
+        if not is_forbidden(error):
+            raise
+        why = "it must own the tables and have CREATEROLE"
+        raise BadSettings(
+            f"the role in FAIRLANE_DATABASE_URL may not do that: {error.driver_exception}; {why}"
+        ) from error
 
 
 async def _exists(connection: AsyncConnection, name: str) -> bool:

@@ -154,6 +154,19 @@ async def test_a_role_of_somebody_elses_is_left_alone(sample: Database) -> None:
     assert "was not made here" in (await reporting_role(sample, me, code=1)).stderr
 
 
+async def test_who_has_no_right_is_told_so(sample: Database, name: str) -> None:
+    quoted = name.replace('"', '""')
+    await sample.execute(f'CREATE ROLE "{quoted}" LOGIN', f'GRANT SELECT ON alembic_version TO "{quoted}"')
+    somebody = as_role(sample, name)
+
+    told = (await reporting_role(somebody, "another", code=1)).stderr
+    assert "the role in FAIRLANE_DATABASE_URL may not do that: permission denied to create role" in told
+    assert "it must own the tables and have CREATEROLE" in told
+
+    told = (await invoke({"FAIRLANE_DATABASE_URL": somebody.url}, "report", "workers", code=1)).stderr
+    assert told.startswith("Error: this role may not read reports; `fairlane reporting-role` makes one that may")
+
+
 async def test_the_password_is_kept_as_the_server_itself_would_keep_it(sample: Database, name: str) -> None:
     kept = "SELECT rolpassword FROM pg_authid WHERE rolname = "
     role = f"plain {uuid4().hex[:8]}"
