@@ -15,7 +15,6 @@ import click
 
 from app.cli.flags import finish, settings_flags, settings_from
 from app.cli.report_formats import FORMATS, Format, Portions
-from app.errors import Unavailable
 
 if TYPE_CHECKING:
     from app.store.reports import Report, Wanted
@@ -34,15 +33,21 @@ class Moment(click.ParamType[datetime]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         """The moment, in UTC; what has no zone is UTC."""
-        if found := _AGO.fullmatch(value):
-            return datetime.now(UTC) - int(found[1]) * _UNITS[found[2]]
         try:
-            moment = datetime.fromisoformat(value)
-            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+            return _moment(value)
         except (ValueError, OverflowError):
-            self.fail(
-                f"{value!r} is no time; write 2026-03-02, 2026-03-02T10:00:00Z, or 24h for so long ago", param, ctx
-            )
+            says = f"{value!r} is no time; write 2026-03-02, 2026-03-02T10:00:00Z, or 24h for so long ago"
+            self.fail(says, param, ctx)
+
+
+def _moment(text: str) -> datetime:
+    """Raises `ValueError`, `OverflowError`, also for what no database would take."""
+    if found := _AGO.fullmatch(text):
+        return datetime.now(UTC) - int(found[1]) * _UNITS[found[2]]
+    moment = datetime.fromisoformat(text)
+    if moment.year < 1970:
+        raise ValueError("before all jobs")
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
 
 
 MOMENT: Final = Moment()
@@ -134,21 +139,25 @@ async def _write(
     engine = open_reports(url, timeout_sec)
     try:
         await migrate.require_current(engine)
-        await form.write(found, _at_most(most, read(engine, found, wanted)), out)
-        out.flush()
-    except OSError as error:
-        raise _NotWritten(error) from error
+        await _copy(found, _at_most(most, _readable(read(engine, found, wanted))), form, out)
     except Exception as error:
-        if not (is_out_of_time(error) or is_forbidden(error)):
-            raise
-        sentence = (
-            f"it took longer than {timeout_sec:g} s; --from, --to and --limit ask for less, --timeout allows more"
-        )
+        if is_out_of_time(error):
+            asking = "--from, --to and --limit ask for less, --timeout allows more"
+            raise click.ClickException(f"it took longer than {timeout_sec:g} s; {asking}") from error
         if is_forbidden(error):
-            sentence = "this role may not read reports; `fairlane reporting-role` makes one that may, also of new views"
-        raise click.ClickException(sentence) from error
+            way = "`fairlane reporting-role` makes one that may, also of new views"
+            raise click.ClickException(f"this role may not read reports; {way}") from error
+        raise
     finally:
         await engine.dispose()
+
+
+class _NotRead(Exception):
+    """Reading failed; not to be taken for an output that cannot be written."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
 class _NotWritten(Exception):
@@ -165,18 +174,29 @@ class _NotWritten(Exception):
         return click.ClickException(f"{output or 'the output'} cannot be written: {self._reason.strerror}")
 
 
+async def _copy(found: Report, portions: Portions, form: Format, out: IO[bytes]) -> None:
+    """Raises what reading raises, and `_NotWritten`."""
+    try:
+        await form.write(found, portions, out)
+        out.flush()
+    except _NotRead as error:
+        raise error.reason from None
+    except OSError as error:
+        raise _NotWritten(error) from error
+
+
 async def _readable(portions: Portions) -> Portions:
     try:
         async for rows in portions:
             yield rows
-    except OSError as error:
-        raise Unavailable(f"the database cannot be read any more: {error}") from error
+    except Exception as error:
+        raise _NotRead(error) from error
 
 
 async def _at_most(most: int | None, portions: Portions) -> Portions:
-    """All rows, or the first ones and a word that there are more. An `OSError` is the output's after this."""
+    """All rows, or the first ones and a word that there are more."""
     left = most
-    async for rows in _readable(portions):
+    async for rows in portions:
         yield rows[:left]
         if left is not None and len(rows) > left:
             click.echo(f"The newest {most} rows; --limit says how many, --from and --to which.", err=True)

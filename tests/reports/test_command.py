@@ -9,6 +9,7 @@ import json
 import os
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -138,7 +139,16 @@ def test_what_cannot_be_is_refused_in_a_sentence(sample: Database, tmp_path: Pat
     assert "there is no report 'cake', only job-waits," in fairlane(sample, "cake", code=2).stderr
     assert "workers is not by tenant" in fairlane(sample, "workers", "--tenant", "web", code=2).stderr
     assert "takes neither --from nor --to" in fairlane(sample, "queue-depth", "--to", "1h", code=2).stderr
-    for time in ("never", "2026-13-01", "9999999d", "", "0001-01-01T00:00:00+23:59"):
+    for time in (
+        "never",
+        "2026-13-01",
+        "9999999d",
+        "999999w",
+        "9999-12-31T23:59:59-12:00",
+        "",
+        "1969-12-31",
+        "0001-01-01T00:00:00+23:59",
+    ):
         assert "is no time" in fairlane(sample, "workers", "--from", time, code=2).stderr
     assert "a table is printed" in fairlane(sample, "workers", "-o", str(tmp_path / "x"), code=2).stderr
     no_folder = str(tmp_path / "none" / "x.csv")
@@ -183,6 +193,13 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     ended = fairlane(f"sqlite:///{tmp_path}/none.db", "workers", code=1)
     assert f"names the file {tmp_path}/none.db, which does not exist" in ended.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_that_is_away_is_not_taken_for_the_output() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and nobody listens
+        url = f"postgresql://somebody@127.0.0.1:{bound.getsockname()[1]}/fairlane"
+        assert "the database cannot be reached: " in fairlane(url, "workers", "--format", "csv", code=1).stderr
 
 
 def test_an_old_schema_is_said(empty_database: Database) -> None:
