@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -43,23 +44,31 @@ def make(url: str, target: Path) -> Snapshot:
     if address.dialect != SQLITE:
         raise NoSnapshot("a snapshot is a copy of a SQLite file; of a Postgres, pg_dump makes one")
     source = Path(address.target)
+    with _in_words():
+        _refuse(source, target)
+        with _unfinished(source, target) as unfinished:
+            _copy(source, unfinished)
+            made = Snapshot(unfinished.stat().st_size, *_rows_of(unfinished))
+            _settle(unfinished, target)
+    return made
+
+
+def _refuse(source: Path, target: Path) -> None:
     if not source.is_file():
         raise NoSnapshot(f"there is no database at {source}")
     if not target.parent.is_dir():
         raise NoSnapshot(f"{target} would be in a folder that does not exist")
     if target.exists() or target.is_symlink():
         raise _there_already(target)
-    with _unfinished(target) as unfinished, _in_words():
-        _copy(source, unfinished)
-        made = Snapshot(unfinished.stat().st_size, *_rows_of(unfinished))
-        _settle(unfinished, target)
-    return made
 
 
 @contextmanager
-def _unfinished(target: Path) -> Iterator[Path]:
-    """A name beside `target` for what is not complete yet; nothing is left under it."""
-    path = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
+def _unfinished(source: Path, target: Path) -> Iterator[Path]:
+    """A file beside `target` for what is not complete yet, to be read by nobody who may not read `source`; nothing is
+    left under its name."""
+    path = target.with_name(f".fairlane-{uuid.uuid4().hex}.part")  # not with the target's name, which may be long
+    mode = stat.S_IMODE(source.stat().st_mode) | stat.S_IWUSR
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
     try:
         yield path
     finally:
@@ -70,7 +79,7 @@ def _unfinished(target: Path) -> Iterator[Path]:
 def _in_words() -> Iterator[None]:
     try:
         yield
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, UnicodeError) as error:  # a folder's name may be no text at all
         raise NoSnapshot(f"the snapshot could not be made: {error}") from error
 
 

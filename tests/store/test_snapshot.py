@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
 from contextlib import closing
 from pathlib import Path
 
@@ -117,6 +119,43 @@ def test_what_cannot_be_copied_is_said_in_a_sentence(tmp_path: Path, url: str, s
 
     assert "secret" not in str(refused.value)
     assert names_in(folder) == []
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o400])
+def test_nobody_may_read_it_who_may_not_read_the_database(sqlite: Sqlite, tmp_path: Path, mode: int) -> None:
+    sqlite.path.chmod(mode)
+    target = tmp_path / "copy.db"
+
+    make(sqlite.url, target)
+
+    assert stat.S_IMODE(target.stat().st_mode) & ~stat.S_IWUSR == mode & ~(stat.S_IWUSR | _umask())
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_a_file_may_have_the_longest_name_there_is(sqlite: Sqlite, tmp_path: Path) -> None:
+    make(sqlite.url, tmp_path / ("x" * 255))
+    assert names_in(tmp_path) == ["x" * 255]
+
+
+@pytest.mark.parametrize("name", ["x" * 256, "no text \udcff/copy.db", "a loop/copy.db"])
+def test_a_name_that_cannot_be_is_said_in_a_sentence(sqlite: Sqlite, tmp_path: Path, name: str) -> None:
+    try:
+        (tmp_path / "no text \udcff").mkdir()
+    except OSError:  # some systems have no such names
+        pytest.skip("a folder's name is always a text here")
+    (tmp_path / "a loop").symlink_to(tmp_path / "a loop")
+    there = sorted(names_in(tmp_path))
+
+    with pytest.raises(NoSnapshot):
+        make(sqlite.url, tmp_path / name)
+
+    assert sorted(names_in(tmp_path)) == there
+    assert names_in(tmp_path / "no text \udcff") == []
 
 
 def test_a_folder_that_does_not_exist_is_not_made(sqlite: Sqlite, tmp_path: Path) -> None:
