@@ -22,6 +22,10 @@ class Clock:
         self._floor = max(self._floor + _MICROSECOND, self._wall())
         return self._floor
 
+    def shown(self) -> datetime:
+        """What the wall clock shows, though it may be earlier than times given out: it was set back since."""
+        return self._wall()
+
     def not_before(self, floor: datetime | None) -> None:
         """Give out only times later than `floor`: the newest one of the process before this one."""
         if floor is not None:

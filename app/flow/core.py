@@ -19,6 +19,7 @@ from app.flow.admission import Admission
 from app.flow.counts import Counts
 from app.flow.keys import KeysInFlight
 from app.flow.moves import Ended, Moved, Moves
+from app.flow.steadiness import Steadiness
 from app.flow.waiting import WaitingClaims
 from app.flow.watch.asking import Asking
 from app.flow.watch.feed import Feed
@@ -96,6 +97,7 @@ class Core:
         self.moves.listen(self._follow_pace)
         self.last_hour = LastHour(clock)
         self.moves.listen(self.last_hour.follow)
+        self.steadiness = Steadiness(clock)
         self.leases = Leases()
         self.admission = Admission(clock, settings.default_rate_per_sec, settings.default_burst)
         self.keys = KeysInFlight()

@@ -49,13 +49,14 @@ async def retire(core: Core) -> bool:
 
 
 async def deletable_before(core: Core) -> datetime | None:
-    """What ended before this time may go; None if nothing may. What is not rolled up yet is still to be counted."""
+    """What ended before this time may go; None if nothing may. What is not rolled up yet is still to be counted, and a
+    wall clock that has just jumped ahead makes nothing old; nor do times given out before it was set back."""
     days = core.settings.retention_days
-    if days is None:
+    if not core.steadiness.is_steady() or days is None:
         return None
     async with core.reading() as connection:
         rolled_until = await rollups.until(connection)
-    return None if rolled_until is None else min(rolled_until, core.clock.now() - timedelta(days=days))
+    return None if rolled_until is None else min(rolled_until, core.clock.shown() - timedelta(days=days))
 
 
 async def delete_in_peace(core: Core, ids: Sequence[str]) -> int:

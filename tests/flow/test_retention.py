@@ -19,7 +19,7 @@ from app.flow.retry import retry
 from app.flow.rollup import roll_up
 from app.scheduling.job import Job, State
 from tests.databases import Database
-from tests.flow.harness import PATIENCE_SEC, FakeClock, Running, by_hand, commits_of, service
+from tests.flow.harness import HOUR, PATIENCE_SEC, FakeClock, Running, by_hand, commits_of, service
 from tests.flow.scenes import set_up
 from tests.flow.views import assert_memory_equals_sql
 
@@ -85,12 +85,50 @@ async def _failed(running: Running) -> Job:
 async def test_what_is_not_finished_stays_however_old(database: Database) -> None:
     async with service(database, retention_days=1) as running:
         scene = await set_up(running)
-        running.clock.flow(-1)  # leases and limits go by this clock alone
-        running.clock.jump(400 * DAY)
+        running.clock.advance(400 * DAY)  # and no tick, so that nothing ends
 
         assert await retired(running) == 0
         assert (await look.get_job(running.core, scene.pending.id)).state is State.PENDING
         await assert_memory_equals_sql(running.core)
+
+
+async def test_a_clock_that_was_set_wrong_and_right_again_deletes_nothing(database: Database) -> None:
+    async with service(database, retention_days=7) as running:
+        job = await finished(running)
+        running.clock.advance(3 * DAY)
+        assert await retired(running) == 0
+
+        running.clock.jump(40 * DAY)
+        assert await retired(running) == 0
+        running.clock.advance(1800)
+        assert await retired(running) == 0
+
+        running.clock.jump(-40 * DAY)
+        await finished(running, "after it")  # the times given out go on from the latest
+        for _ in range(3):
+            running.clock.advance(HOUR)
+            assert await retired(running) == 0
+        assert (await look.get_job(running.core, job.id)).id == job.id
+
+
+async def test_a_clock_that_stays_ahead_is_believed_in_the_end(database: Database) -> None:
+    async with service(database, retention_days=7) as running:
+        await finished(running)
+        running.clock.jump(8 * DAY)  # the machine slept: it is true
+        assert await retired(running) == 0
+        running.clock.advance(HOUR - 1)
+        assert await retired(running) == 0
+        running.clock.advance(1)
+        assert await retired(running) == 1
+
+
+async def test_a_clock_that_is_set_by_minutes_every_day_is_believed(database: Database) -> None:
+    async with service(database, retention_days=7) as running:
+        await finished(running)
+        for _ in range(7):
+            running.clock.advance(DAY)
+            running.clock.jump(300)
+        assert await retired(running) == 1
 
 
 async def test_never_keeps_all(database: Database) -> None:
