@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from decimal import Decimal, InvalidOperation
@@ -13,6 +14,9 @@ from app.errors import BadSettings
 
 PREFIX: Final = "FAIRLANE_"
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
+
+
+_HOST_NAME: Final = re.compile(r"[0-9a-z_-]+(\.[0-9a-z_-]+)*")
 
 
 class _Unusable(ValueError):
@@ -65,6 +69,13 @@ def _days(raw: str) -> int | None:
         raise _Unusable(f"{expected}, or never to keep all") from None
 
 
+def _hosts(raw: str) -> str:
+    names = [name.strip().lower().rstrip(".") for name in raw.split(",")]
+    if raw != "any" and not all(_HOST_NAME.fullmatch(name) for name in names):
+        raise _Unusable("any, or names of hosts without ports, separated by commas")
+    return ",".join(names)
+
+
 def _burst(raw: str) -> int | None:
     return None if raw == "none" else _whole(1, 1_000_000_000)(raw)
 
@@ -104,6 +115,9 @@ class Settings:
 
     host: str = _setting("127.0.0.1", _text, "address to listen on")
     port: int = _setting("8080", _whole(0, 65535), "port to listen on; 0 takes a free one")
+    hosts: str = _setting(
+        "any", _hosts, "names by which it is reached, separated by commas; requests that name another host are refused"
+    )
     database_url: str = _setting(
         "sqlite:///fairlane.db", _text, "a SQLite file (sqlite:///file) or a Postgres (postgres://...)"
     )

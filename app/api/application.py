@@ -28,7 +28,7 @@ _DOCUMENT_PATH: Final = "/schema"
 def create_app(core: Core, emit: Emit, scrape: service.Scrape = service.nothing_measured) -> Front:
     """What the server runs. It takes no part in the lifespan: `core` is started and stopped by who built it.
     `scrape` is asked for the metrics."""
-    return Front(create_litestar(core, emit, scrape), emit, core.clock)
+    return Front(create_litestar(core, emit, scrape), emit, core.clock, core.settings.hosts)
 
 
 def create_litestar(core: Core, emit: Emit, scrape: service.Scrape = service.nothing_measured) -> Litestar:

@@ -21,12 +21,16 @@ _MOST_BYTES: Final = 32 * 1024
 _AROUND_A_HEADER: Final = len(": \r\n")
 _HOST: Final = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._~!$&'()*+,;=%-]+)(:[0-9]*)?")
 
+_ADDRESS: Final = re.compile(r"\[.*|\d+\.\d+\.\d+\.\d+")
+
 
 class Front:
     """The ASGI application that the server runs."""
 
-    def __init__(self, app: ASGIApp, emit: Emit, clock: Clock) -> None:
+    def __init__(self, app: ASGIApp, emit: Emit, clock: Clock, hosts: str = "any") -> None:
+        """`hosts` are the names, separated by commas, of which a request must name one; `any`: whatever it names."""
         self.in_flight = 0
+        self._hosts = None if hosts == "any" else frozenset([*hosts.split(","), "localhost"])
         self._app = app
         self._emit = emit
         self._clock = clock
@@ -63,6 +67,7 @@ class Front:
     async def _answer(self, scope: HTTPScope, exchange: _Exchange) -> None:
         try:
             refuse_malformed(scope)
+            _refuse_foreign_host(scope, self._hosts)
         except (InvalidRequest, HeadersTooLarge, NoSuchPath) as refusal:
             await exchange.refuse(refusal)
             return
@@ -117,6 +122,17 @@ def refuse_malformed(scope: HTTPScope) -> None:
     if b"content-length" in names and b"transfer-encoding" in names:
         raise InvalidRequest("the request must have either Content-Length or Transfer-Encoding, not both")
     _refuse_ambiguous_path(scope["raw_path"])
+
+
+def _refuse_foreign_host(scope: HTTPScope, ours: frozenset[str] | None) -> None:
+    """Raises for a name that is not one of `ours`. Whoever owns a name can let it lead here, and a browser then takes
+    this service for that site, whose scripts may do everything. An address is no name, and so is always taken."""
+    if ours is None:
+        return
+    [host] = [value.decode() for name, value in scope["headers"] if name.lower() == b"host"]
+    name = host if host.startswith("[") else host.partition(":")[0].lower().removesuffix(".")
+    if name not in ours and not _ADDRESS.fullmatch(name):
+        raise InvalidRequest("the request names a host that is not one of FAIRLANE_HOSTS")
 
 
 def _refuse_ambiguous_path(raw_path: bytes) -> None:

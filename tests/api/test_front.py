@@ -25,10 +25,10 @@ async def must_not_be_asked(_scope: Any, _receive: Any, _send: Any) -> None:
     pytest.fail("the application was asked")
 
 
-def front_of(app: Any) -> tuple[Front, list[Event]]:
+def front_of(app: Any, hosts: str = "any") -> tuple[Front, list[Event]]:
     events: list[Event] = []
     asgi: ASGIApp = app
-    return Front(asgi, events.append, Clock()), events
+    return Front(asgi, events.append, Clock(), hosts), events
 
 
 class TestMalformed:
@@ -68,6 +68,39 @@ class TestMalformed:
     @pytest.mark.parametrize("host", [b"here", b"here:8080", b"127.0.0.1:80", b"[::1]:8080", b"a_b.example"])
     async def test_usual_hosts(self, host: bytes) -> None:
         front, _ = front_of(answers)
+        assert (await Call(headers=[(b"host", host)]).of(front)).status == 204
+
+    @pytest.mark.parametrize(
+        "host",
+        [
+            b"evil.example",
+            b"lanes.example.evil.example",
+            b"127.0.0.1.evil.example",
+            b"evil.example:8080",
+            b"1.2.3",
+            b"any",
+        ],
+    )
+    async def test_a_host_that_is_not_ours_where_we_know_ours(self, host: bytes) -> None:
+        front, _ = front_of(must_not_be_asked, "lanes.example,lanes")
+        call = await Call(headers=[(b"host", host)]).of(front)
+        assert call.status == 400
+        assert "FAIRLANE_HOSTS" in call.answer["error"]
+
+    @pytest.mark.parametrize(
+        "host",
+        [
+            b"lanes.example",
+            b"LANES.example.:443",
+            b"lanes:8080",
+            b"localhost",
+            b"localhost:1",
+            b"127.0.0.1",
+            b"[::1]:80",
+        ],
+    )
+    async def test_our_hosts_and_addresses(self, host: bytes) -> None:
+        front, _ = front_of(answers, "lanes.example,lanes")
         assert (await Call(headers=[(b"host", host)]).of(front)).status == 204
 
     @pytest.mark.parametrize("path", [b"/a//b", b"//", b"/a/", b"/a%2Fb", b"/a%2fb", b"/%FF", b"/%ED%A0%80"])
