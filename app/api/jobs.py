@@ -109,9 +109,9 @@ async def list_attempts(core: NamedDependency[Core], job_id: FromPath[str]) -> l
 
 
 @get("/jobs/{job_id:str}/explain", **documented(NotFound, Unavailable))
-async def explain_job(core: NamedDependency[Core], job_id: FromPath[str]) -> ExplainAnswer:
+async def explain_job(core: NamedDependency[Core], request: CheckedRequest, job_id: FromPath[str]) -> ExplainAnswer:
     """Say why a job waits. What goes before it, what holds it, when it may go, and what would make it the next."""
-    return ExplainAnswer.found(await explain(core, job_id))
+    return ExplainAnswer.found(await request.unless_gone(explain(core, job_id)))  # there may be a long line for it
 
 
 @post("/jobs/{job_id:str}/cancel", status_code=HTTP_200_OK, **documented(NotFound, Conflict, Unavailable))

@@ -76,7 +76,7 @@ class CheckedRequest(Request[Any, Any, Any]):
         wishes = ",".join(self.headers.getall("Prefer", [])).split(",")
         return any(_PREFERS_MINIMAL.fullmatch(wish.strip()) for wish in wishes)
 
-    async def unless_gone(self, work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[None]]) -> T:
+    async def unless_gone(self, work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[None]] | None = None) -> T:
         """What `work` gives. If the client hangs up first, `work` is cancelled, and undone if it came to its end."""
         working = asyncio.create_task(work)
         gone = asyncio.create_task(self._hung_up())
@@ -88,7 +88,7 @@ class CheckedRequest(Request[Any, Any, Any]):
             gone.cancel()
             working.cancel()
         await asyncio.wait({working})
-        if not working.cancelled() and not working.exception():
+        if not working.cancelled() and not working.exception() and undo is not None:
             await undo(working.result())
         raise ClientGone
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 import httpx
 import pytest
 
+from app.api.application import create_app
+from app.flow.core import Core
+from tests.api.asgi import Call
 from tests.api.test_http_contract import NO_JOB, at, claimed, refused, submitted
+from tests.flow.harness import PATIENCE_SEC
 
 FIELDS: Final = "id state ahead ahead_exact ahead_by_tenant terms reasons estimate to_be_next bound"
 TERMS: Final = """
@@ -85,3 +90,13 @@ async def test_the_document_has_it(client: httpx.AsyncClient) -> None:
     assert sorted(code["enum"]) == sorted(
         ["delayed", "cap", "paused_tenant", "paused_queue", "others_first", "no_worker", "leased", "final"]
     )
+
+
+@pytest.mark.parametrize("path", ["/jobs/{}/explain", "/page/jobs/{}"])
+async def test_nobody_waits_in_line_who_has_hung_up(core: Core, client: httpx.AsyncClient, path: str) -> None:
+    job = await submitted(client)
+    call = Call(path=path.format(job["id"]).encode())
+    call.hangs_up.set()
+    async with core.sparing, asyncio.timeout(PATIENCE_SEC):  # it is somebody else's turn
+        await call.of(create_app(core, lambda _: None))
+    assert call.status == 499

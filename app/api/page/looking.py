@@ -80,7 +80,7 @@ async def show_job(
         job=job,
         attempts=attempts,
         stretches=timeline(job, attempts, now),
-        why=await explanations.of(job),
+        why=await request.unless_gone(explanations.of(job)),
         notice=_NOTICES.get(str(address.done)),
         now=now,
     )
