@@ -16,6 +16,17 @@ from tests.databases import (
 )
 from tests.databases import postgres_databases as databases_of_postgres
 
+# Before any of them is imported, from whichever folder that is.
+pytest.register_assert_rewrite(
+    "tests.contract.crowd",
+    "tests.contract.player",
+    "tests.flow.harness",
+    "tests.flow.scenes",
+    "tests.flow.views",
+    "tests.metrics.scraped",
+    "tests.reports.looking",
+)
+
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:

@@ -15,7 +15,9 @@ from app.errors import FairlaneError
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @settings_flags("database_url")
 def snapshot(file: Path, database_url: str | None) -> None:
-    """Copy the SQLite database into a new FILE, while the service goes on or without one.
+    """Copy the SQLite database into a new FILE.
+
+    A service that is at work goes on meanwhile; none is needed.
 
     \b
     fairlane snapshot monday.db

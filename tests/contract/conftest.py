@@ -3,8 +3,6 @@ tests of `api` have it."""
 
 from __future__ import annotations
 
-import pytest
-
 from tests.api.conftest import client, core, events, whole
 from tests.flow.conftest import database, kept, no_jitter, nobody_waits, other_database, postgres, sqlite
 
@@ -21,5 +19,3 @@ __all__ = [
     "sqlite",
     "whole",
 ]
-
-pytest.register_assert_rewrite("tests.contract.crowd", "tests.contract.player")

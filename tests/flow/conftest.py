@@ -27,9 +27,6 @@ _EMPTY_POSTGRES = (
 )
 
 
-pytest.register_assert_rewrite("tests.flow.harness", "tests.flow.scenes", "tests.flow.views")
-
-
 class Kept:
     """The databases that tests hand to each other, by engine and use."""
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.flow.conftest import database, kept, nobody_waits, other_database, postgres, sqlite
 
 __all__ = ["database", "kept", "nobody_waits", "other_database", "postgres", "sqlite"]
-
-pytest.register_assert_rewrite("tests.metrics.scraped")

@@ -13,8 +13,6 @@ from tests.reports.sample import DAY, STORIES, WEIGHTS
 
 __all__ = ["database", "kept", "nobody_waits"]
 
-pytest.register_assert_rewrite("tests.reports.looking", "tests.flow.harness")
-
 
 @pytest.fixture(scope="module")
 def both(sqlite_databases: Databases, postgres_databases: Databases) -> Iterator[tuple[Database, Database]]:
