@@ -40,7 +40,7 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
 
 def _decimal(raw: str) -> Decimal:
     try:
-        number = Decimal(raw)
+        number = Decimal(raw if raw.isascii() else "NaN")
     except InvalidOperation:
         number = Decimal("NaN")
     if not (number.is_finite() and 0 <= number <= 1_000_000):
@@ -52,7 +52,7 @@ def _rate(raw: str) -> float | None:
     if raw == "none":
         return None
     try:
-        number = float(raw)
+        number = float(raw if raw.isascii() else "nan")
     except ValueError:
         number = 0.0
     if not 0 < number <= 1e9:
@@ -97,7 +97,7 @@ def _flag(raw: str) -> bool:
 
 def _seconds(raw: str) -> float:
     try:
-        number = float(raw)
+        number = float(raw if raw.isascii() else "nan")
     except ValueError:
         number = -1.0
     if not 0 <= number <= 3600:

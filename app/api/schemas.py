@@ -496,13 +496,12 @@ class QueueCounts(Answer):
 
     queue_depth: int
     total_jobs: int
-    tenant_counts: dict[str, int]
-    state_counts: dict[State, int]
+    tenant_counts: Mapping[str, int]
+    state_counts: Mapping[State, int]
 
     @classmethod
     def counted(cls, counts: QueueStats | Stats, **beside: object) -> Self:
-        by_state = {state: counts.state_counts.get(state, 0) for state in State}
-        return cls.of(counts, tenant_counts=dict(counts.tenant_counts), state_counts=by_state, **beside)
+        return cls.of(counts, **beside)
 
 
 class StatsAnswer(QueueCounts):

@@ -87,6 +87,10 @@ class Counts:
         """The queued jobs of a queue by tenant, without zeros."""
         return self._queued.get(queue, Counter())
 
+    def queued_of_tenants(self) -> dict[str, int]:
+        """The queued jobs of all queues by tenant, without zeros."""
+        return {name: n for name, states in self._by_tenant.items() if (n := states.get(State.QUEUED, 0))}
+
     def busiest(self, limit: int) -> list[str]:
         """The tenants with the most unfinished jobs, in O(tenants that have any)."""
         return nlargest(limit, self._by_tenant, key=lambda tenant: self._by_tenant[tenant].total())

@@ -1,0 +1,70 @@
+"""Settings: what each takes, what it refuses in words, and that what is shown can be set again."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from app.errors import BadSettings
+from app.settings import Settings, read_settings
+
+STRANGE = ("", " ", "-1", "1e400", "NaN", "٣", "9" * 30, "a b", "\0", "ä:1", "true,false", "any,")
+FREE_TEXT = {"host", "database_url", "hosts"}
+"""Of the first two it shows only when they are used; the third has a test of its own."""
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "value"),
+    [
+        ("hosts", "any", "any"),
+        ("hosts", "Lanes.example.com", "lanes.example.com"),
+        ("hosts", " lanes , lanes.example.com. ", "lanes,lanes.example.com"),
+        ("retention_days", "1", 1),
+        ("retention_days", "never", None),
+        ("audit_sec", "3600", 3600),
+        ("metrics_queues", "0", 0),
+        ("metrics_tenants", "10000", 10_000),
+        ("traces", "TRUE", True),
+        ("default_rate_per_sec", "0.5", 0.5),
+        ("shutdown_grace_sec", "0", 0.0),
+    ],
+)
+def test_what_it_takes(name: str, raw: str, value: Any) -> None:
+    assert getattr(read_settings({f"FAIRLANE_{name.upper()}": raw}), name) == value
+    assert getattr(read_settings({}, {name: raw}), name) == value
+
+
+@pytest.mark.parametrize("raw", ["", ",", "lanes,,other", "lanes:8080", "http://lanes", "a b", "ä", "*", "[::1]"])
+def test_hosts_are_names_without_ports(raw: str) -> None:
+    with pytest.raises(BadSettings, match="FAIRLANE_HOSTS must be any, or names of hosts without ports"):
+        read_settings({"FAIRLANE_HOSTS": raw})
+
+
+@pytest.mark.parametrize("raw", ["0", "-1", "36501", "1.5", "forever", ""])
+def test_days_are_whole_and_at_least_one(raw: str) -> None:
+    with pytest.raises(BadSettings, match="from 1 to 36500, or never to keep all, not"):
+        read_settings({"FAIRLANE_RETENTION_DAYS": raw})
+
+
+@pytest.mark.parametrize("name", [f.name for f in fields(Settings) if f.name not in FREE_TEXT])
+def test_what_cannot_be_used_is_refused_by_the_name_under_which_it_was_given(name: str) -> None:
+    for raw in STRANGE:
+        with pytest.raises(BadSettings, match=f"^FAIRLANE_{name.upper()} must be "):
+            read_settings({f"FAIRLANE_{name.upper()}": raw})
+        with pytest.raises(BadSettings, match=f"^--{name.replace('_', '-')} must be "):
+            read_settings({}, {name: raw})
+
+
+def test_what_is_shown_can_be_set_again() -> None:
+    unusual = {
+        "FAIRLANE_HOSTS": "lanes,other",
+        "FAIRLANE_RETENTION_DAYS": "never",
+        "FAIRLANE_PRIORITY_STEP": "0.25",
+        "FAIRLANE_DEFAULT_RATE_PER_SEC": "2.5",
+        "FAIRLANE_DEFAULT_BURST": "7",
+        "FAIRLANE_TRACES": "yes",
+    }
+    for settings in (read_settings({}), read_settings(unusual)):
+        assert read_settings(settings.shown()) == settings
