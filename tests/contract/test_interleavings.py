@@ -96,6 +96,7 @@ class Snapshots:
         return {
             **{name: (owner, vars(owner)) for name, owner in whole.items()},
             "core": (core, {"forgotten_lanes": core.forgotten_lanes, "is_serving_soon": core.is_serving_soon}),
+            "queued_since": (core.queued_since, {"_lines": core.queued_since._lines}),
             "ticker": (ticker, {"_forgot_at": ticker._forgot_at}),
         }
 
