@@ -44,6 +44,9 @@ _KINDS: Final[Mapping[int, type[Refused]]] = {
     HTTPStatus.UNPROCESSABLE_ENTITY: KeyReused,
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: InvalidRequest,
 }
+_LEAST_SEC: Final = 0.001
+"""No socket takes a time that is up already, and there are deadlines of 0."""
+
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _AWAY: Final = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 
@@ -114,7 +117,7 @@ class Call(Generic[T]):
         was_in_doubt, tries = False, 0
         while True:
             tries += 1
-            timeout_sec = min(terms.try_sec + self.wait_sec, ends_at - terms.now())
+            timeout_sec = max(_LEAST_SEC, min(terms.try_sec + self.wait_sec, ends_at - terms.now()))
             try:
                 return self._answer((yield Send(self.request, timeout_sec)))
             except (RateLimited, Unavailable) as failure:
@@ -124,7 +127,9 @@ class Call(Generic[T]):
                 if not (terms.may_try_again(tries) and may_repeat(failure, is_repeatable=self.is_repeatable)):
                     raise
                 _insist_on_time(ends_at - terms.now(), pause_sec, failure, tries)
+                last = failure
             yield Pause(pause_sec)
+            _insist_on_time(ends_at - terms.now(), 0.0, last, tries)  # a busy machine oversleeps
 
     def _answer(self, response: Response | None) -> T:
         if response is None:

@@ -40,10 +40,12 @@ class Late:
 
 @dataclass
 class Hand:
-    """Carries out a flow. `sent` is what was to be sent, `timeouts` and `pauses` are in seconds."""
+    """Carries out a flow. `sent` is what was to be sent, `timeouts` and `pauses` are in seconds; each pause takes
+    `oversleeps` seconds more than it should."""
 
     script: Iterable[Response | Unavailable | Late]
     dice: float = 0.5
+    oversleeps: float = 0.0
     now: float = 1000.0
     sent: list[Request] = field(default_factory=list)
     timeouts: list[float] = field(default_factory=list)
@@ -62,7 +64,7 @@ class Hand:
             while True:
                 if isinstance(step, Pause):
                     self.pauses.append(step.sec)
-                    self.now += step.sec
+                    self.now += step.sec + self.oversleeps
                     step = flow.send(None)
                     continue
                 self.sent.append(step.request)

@@ -180,6 +180,23 @@ def test_no_try_outlasts_the_deadline() -> None:
     assert isinstance(caught.value.__cause__, Unavailable)
 
 
+def test_a_pause_that_takes_longer_than_it_should_may_use_up_the_time() -> None:
+    hand = Hand([NOT_SENT, LOST, DONE], oversleeps=12.4)
+    with pytest.raises(DeadlineExceeded, match="the connection was lost") as caught:
+        hand.carry_out(CALL, deadline_sec=25.0)
+    assert caught.value.in_doubt
+    assert caught.value.__cause__ is not None
+    assert caught.value.__cause__.__notes__ == ["given up after 2 tries"]
+    assert len(hand.sent) == 2
+
+
+@pytest.mark.parametrize("deadline_sec", [0.0, -1.0, 1e-9])
+def test_even_without_time_there_is_one_try_with_some(deadline_sec: float) -> None:
+    hand = Hand([DONE])
+    assert hand.carry_out(CALL, deadline_sec=deadline_sec) == 7
+    assert hand.timeouts[0] > 0
+
+
 def test_without_a_deadline_it_is_tried_for_ever() -> None:
     hand = Hand([LOST] * MANY + [DONE])
     assert hand.carry_out(CALL, deadline_sec=None) == 7
