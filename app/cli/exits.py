@@ -9,7 +9,16 @@ from typing import Final
 import click
 
 from app.cli.printable import printable
-from app.client import Conflict, Denied, FairlaneError, InvalidRequest, KeyReused, NotFound, Unavailable
+from app.client import (
+    Conflict,
+    DeadlineExceeded,
+    Denied,
+    FairlaneError,
+    InvalidRequest,
+    KeyReused,
+    NotFound,
+    Unavailable,
+)
 
 
 class Exit(IntEnum):
@@ -67,8 +76,9 @@ def sentence_of(error: FairlaneError) -> str:
         sentence += f" ({'; '.join(notes)})"
     if isinstance(error, InvalidRequest) and len(error.details) > 1:
         sentence = "\n  ".join(f"{detail.field} {detail.message}" for detail in error.details)
-    if isinstance(error, Unavailable):
+    failure = error.__cause__ if isinstance(error, DeadlineExceeded) else error
+    if isinstance(failure, Unavailable):
         sentence += "\n--url or FAIRLANE_URL says where the service is, --patience how long to try"
-        if error.in_doubt:
+        if failure.in_doubt:
             sentence += "; it may have been done all the same"
     return sentence

@@ -129,7 +129,8 @@ class Call(Generic[T]):
                 _insist_on_time(ends_at - terms.now(), pause_sec, failure, tries)
                 last = failure
             yield Pause(pause_sec)
-            _insist_on_time(ends_at - terms.now(), 0.0, last, tries)  # a busy machine oversleeps
+            if terms.now() >= ends_at:  # a busy machine oversleeps
+                raise _given_up(last, tries)
 
     def _answer(self, response: Response | None) -> T:
         if response is None:
@@ -147,11 +148,16 @@ def _insist_on_time(left_sec: float, pause_sec: float, failure: FairlaneError, t
     """Raises if there is no time for another try."""
     if pause_sec < left_sec:
         return
-    failure.add_note(f"given up after {tries} {'tries' if tries > 1 else 'try'}")
+    _given_up(failure, tries)
     if left_sec > 0:
         raise failure
     in_doubt = isinstance(failure, Unavailable) and failure.in_doubt
     raise DeadlineExceeded(f"the deadline has passed: {failure}", in_doubt=in_doubt) from failure
+
+
+def _given_up(failure: FairlaneError, tries: int) -> FairlaneError:
+    failure.add_note(f"given up after {tries} {'tries' if tries > 1 else 'try'}")
+    return failure
 
 
 class _Told(Struct):

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from app.cli import main
+from app.cli.exits import sentence_of
+from app.client import DeadlineExceeded, Unavailable
 from tests.cli.running import PROGRAM, Fairlane, environ
 from tests.databases import Database
 from tests.served import PATIENCE_SEC, serving
@@ -42,6 +44,17 @@ def test_a_service_that_is_away_is_said_in_a_sentence(away: Fairlane, command: t
     assert away.url in result.stderr
     assert "--url or FAIRLANE_URL" in result.stderr
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize("in_doubt", [False, True])
+def test_a_service_that_is_away_until_the_time_is_up_is_said_alike(*, in_doubt: bool) -> None:
+    late = DeadlineExceeded("the deadline has passed: it cannot be reached", in_doubt=in_doubt)
+    late.__cause__ = Unavailable("it cannot be reached", in_doubt=in_doubt)
+    told = sentence_of(late)
+    assert told.startswith("the deadline has passed: it cannot be reached\n--url or FAIRLANE_URL says")
+    assert ("it may have been done" in told) is in_doubt
+    waited_in_vain = DeadlineExceeded("job 1 is still queued after 5 s", in_doubt=False)
+    assert sentence_of(waited_in_vain) == "job 1 is still queued after 5 s"
 
 
 def test_top_without_a_terminal_does_not_wait_for_it(away: Fairlane) -> None:
