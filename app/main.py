@@ -44,12 +44,6 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _STUCK_MS: Final = 60_000
 """A client that takes nothing of its answer for so long is cut off by the kernel."""
 
-_ROUNDS: Final[tuple[Round, ...]] = (
-    Round("division", DIVIDE_EVERY_SEC, divide_given),
-    Round("roll-up", rollup.EVERY_SEC, rollup.roll_up),
-)
-"""The slow regular work of a service whose time no setting says."""
-
 
 @dataclass(frozen=True, slots=True)
 class Service:
@@ -57,6 +51,7 @@ class Service:
 
     core: Core
     ticker: Ticker
+    housekeeper: Housekeeper
     meter: Meter
 
 
@@ -80,7 +75,7 @@ async def serve(settings: Settings, emit: Emit) -> int:
                 service.core.phase = Phase.DRAINING
                 end_waiting(service.core)
                 await service.ticker.stop()
-                await application.wait_idle(settings.shutdown_grace_sec)
+                await asyncio.gather(service.housekeeper.stop(), application.wait_idle(settings.shutdown_grace_sec))
                 server.should_exit = True
                 await serving
     emit(ServerStopped())
@@ -112,12 +107,12 @@ async def running(
         core.writer.start()
         ticker = Ticker(core)
         ticker.start()
-        housekeeper = Housekeeper(core, (*_ROUNDS, *_rounds(settings)))
+        housekeeper = Housekeeper(core, _rounds(settings))
         housekeeper.start()
         meter.watch(core, housekeeper)
         core.phase = Phase.SERVING
         try:
-            yield Service(core, ticker, meter)
+            yield Service(core, ticker, housekeeper, meter)
         finally:
             core.phase = Phase.DRAINING
             end_waiting(core)
@@ -132,8 +127,10 @@ async def running(
 
 
 def _rounds(settings: Settings) -> tuple[Round, ...]:
-    """The slow regular work that settings speak of."""
+    """The slow regular work of a service."""
     return (
+        Round("division", DIVIDE_EVERY_SEC, divide_given),
+        Round("roll-up", rollup.EVERY_SEC, rollup.roll_up),
         Round("audit", settings.audit_sec, audit),
         Round("retention", retention.EVERY_SEC, retention.retire),
     )

@@ -148,7 +148,7 @@ class Core:
     def note_move(self, job: Job, old: State | None, ended: Ended | None = None) -> None:
         """`job`, as it is now, came from `old`, which may have `ended` an attempt: told once the transaction at
         hand is durable."""
-        self.moves.note(Moved(job.queue, job.tenant, old, job.state, job, ended))
+        self.moves.note(Moved(job.id, job.queue, job.tenant, old, job.state, job, ended))
 
     def lease_begun(self, job: Job) -> None:
         """`job` was claimed, and perhaps started with it."""

@@ -23,6 +23,7 @@ class Moved(NamedTuple):
     """One job of `tenant` in `queue` went from `old` (None: it is new) to `new` (None: its row is gone).
     `job` is as the move left it; `ended` is the attempt that the move ended, if it did."""
 
+    job_id: str
     queue: str
     tenant: str
     old: State | None

@@ -83,6 +83,6 @@ async def delete_in_peace(core: Core, ids: Sequence[str]) -> int:
 
 async def _delete(core: Core, ids: Sequence[str], tx: Transaction) -> int:
     gone = await jobs.delete_if_finished(await tx.settled(), ids)
-    for queue, tenant, state in gone:
-        core.moves.note(Moved(queue, tenant, state, None, None))
+    for job_id, queue, tenant, state in gone:
+        core.moves.note(Moved(job_id, queue, tenant, state, None, None))
     return len(gone)

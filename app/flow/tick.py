@@ -242,8 +242,7 @@ async def _recount(core: Core, tx: Transaction) -> None:
     connection = await tx.reading()
     for job_id, dropped in core.to_recount.items():
         job = await jobs.get(connection, job_id)
-        core.moves.note(Moved(dropped.queue, dropped.tenant, State.QUEUED, job.state if job else None, job))
-        tx.after_commit(core.queued_since.drop, dropped.queue, job_id)  # the move of a row that is gone names no job
+        core.moves.note(Moved(job_id, dropped.queue, dropped.tenant, State.QUEUED, job.state if job else None, job))
     tx.after_commit(core.to_recount.clear)
     tx.after_commit(core.counts.corrected)
 

@@ -307,11 +307,12 @@ async def has_any(connection: AsyncConnection, tenant: str) -> bool:
     return (await connection.execute(select(jobs.c.seq).where(jobs.c.tenant == tenant).limit(1))).first() is not None
 
 
-async def delete_if_finished(connection: AsyncConnection, ids: Sequence[str]) -> list[tuple[str, str, State]]:
-    """Delete jobs, and with them their attempts; (queue, tenant, state) of each that was there and final."""
+async def delete_if_finished(connection: AsyncConnection, ids: Sequence[str]) -> list[tuple[str, str, str, State]]:
+    """Delete jobs, and with them their attempts; (id, queue, tenant, state) of each that was there and final."""
     c = jobs.c
-    gone = delete(jobs).where(c.id.in_(ids), c.completed_at.is_not(None)).returning(c.queue, c.tenant, c.state)
-    return [(queue, tenant, State(state)) for queue, tenant, state in await connection.execute(gone)]
+    are_final = delete(jobs).where(c.id.in_(ids), c.completed_at.is_not(None))
+    gone = await connection.execute(are_final.returning(c.id, c.queue, c.tenant, c.state))
+    return [(job_id, queue, tenant, State(state)) for job_id, queue, tenant, state in gone]
 
 
 # --- For the audit: light enough to look at everything again and again ---------------------------------------

@@ -15,13 +15,13 @@ from tests.scheduling.workload import thorough
 
 
 def dispatched(queue: str, times: int = 1) -> list[Moved]:
-    return [Moved(queue, "acme", State.QUEUED, State.SCHEDULED, None)] * times
+    return [Moved("1", queue, "acme", State.QUEUED, State.SCHEDULED, None)] * times
 
 
 def served(*pauses: float, waiting: int = 9) -> tuple[Pace, float]:
     """A queue in which jobs wait all along, dispatched from after each of these pauses; and what time it is."""
     followed, now = Pace(), 100.0
-    followed.follow([Moved("q", "acme", None, State.QUEUED, None)], {"q": waiting}, now)
+    followed.follow([Moved("1", "q", "acme", None, State.QUEUED, None)], {"q": waiting}, now)
     for seconds in pauses:
         now += seconds
         followed.follow(dispatched("q"), {"q": waiting}, now)

@@ -158,8 +158,7 @@ def _mend_unleased(
         return _queue_as_written(core, tx, row, held, lease, lacking)
     if held is not None:
         core.order.withdraw(job_id)
-        tx.after_commit(core.queued_since.drop, held.queue, job_id)  # the move of a row that is gone names no job
-        moved = Moved(held.queue, held.tenant, State.QUEUED, row.state if row else None, row)
+        moved = Moved(job_id, held.queue, held.tenant, State.QUEUED, row.state if row else None, row)
         return Mended(What.NOT_TO_COME, job_id, moved)
     if lease is not None:
         return Mended(What.NOT_LEASED, job_id, _end_lease(core, tx, job_id, row, lacking))
@@ -174,14 +173,14 @@ def _queue_as_written(
         core.order.requeue(queued, 0)
         tx.after_commit(core.leases.drop, row.id)
         was_in = _came_from(lacking, _LEASED, row) or State.RUNNING
-        return Mended(What.NOT_LEASED, row.id, Moved(row.queue, row.tenant, was_in, row.state, row))
+        return Mended(What.NOT_LEASED, row.id, Moved(row.id, row.queue, row.tenant, was_in, row.state, row))
     if held == queued:
         return None
     core.order.adopt(queued)
     if held is not None:
         return Mended(What.PLACE, row.id)
     old = _came_from(lacking, _BEFORE_QUEUED, row)
-    return Mended(What.TO_COME, row.id, Moved(row.queue, row.tenant, old, row.state, row))
+    return Mended(What.TO_COME, row.id, Moved(row.id, row.queue, row.tenant, old, row.state, row))
 
 
 def _lease_as_written(
@@ -199,7 +198,7 @@ def _lease_as_written(
     if held is None and lease is not None:
         return Mended(What.LEASED, row.id)
     old = State.QUEUED if held else _came_from(lacking, _BEFORE_QUEUED, row)
-    return Mended(What.LEASED, row.id, Moved(row.queue, row.tenant, old, row.state, row))
+    return Mended(What.LEASED, row.id, Moved(row.id, row.queue, row.tenant, old, row.state, row))
 
 
 def _end_lease(core: Core, tx: Transaction, job_id: str, row: Job | None, lacking: Tally) -> Moved | None:
@@ -211,13 +210,13 @@ def _end_lease(core: Core, tx: Transaction, job_id: str, row: Job | None, lackin
             return None
         queue, tenant, old = place
         core.order.end(tenant, queue)
-        return Moved(queue, tenant, old, None, None)
+        return Moved(job_id, queue, tenant, old, None, None)
     core.order.end(row.tenant, row.queue)
     if row.state is State.PENDING:
         tx.after_commit(core.wake_by, row.run_at)
     by_time = State.SCHEDULED if row.started_at is None else State.RUNNING
     old = _came_from(lacking, _LEASED, row) or by_time
-    return Moved(row.queue, row.tenant, old, row.state, row)
+    return Moved(row.id, row.queue, row.tenant, old, row.state, row)
 
 
 def _came_from(lacking: Tally, states: Sequence[State], row: Job) -> State | None:

@@ -31,17 +31,11 @@ class QueuedSince:
     def follow(self, moves: Sequence[Moved]) -> None:
         """These have happened."""
         for moved in moves:
-            if moved.job is None:
-                continue
-            if moved.old is State.QUEUED:
-                self.drop(moved.queue, moved.job.id)
-            if moved.new is State.QUEUED and moved.job.queued_at is not None:
-                self.drop(moved.queue, moved.job.id)  # it may be there still, if it left by hand
-                self._line(moved.queue)[moved.job.id] = moved.job.queued_at
-
-    def drop(self, queue: str, job_id: str) -> None:
-        """The job waits no longer; without effect if it did not."""
-        self._line(queue).pop(job_id, None)
+            if State.QUEUED in (moved.old, moved.new):
+                # One that joins may be there still, if it left by hand.
+                self._line(moved.queue).pop(moved.job_id, None)
+            if moved.new is State.QUEUED and moved.job is not None and moved.job.queued_at is not None:
+                self._line(moved.queue)[moved.job_id] = moved.job.queued_at
 
     def __len__(self) -> int:
         return sum(len(line) for line in self._lines.values())
