@@ -13,7 +13,7 @@ from tests.metrics.scenes import Family
 SCRAPED: Final = frozenset({"job", "instance"})
 """Labels that Prometheus adds to whatever it scrapes."""
 
-_SELECTOR: Final = re.compile(r"\b((?:fairlane_|up\b|absent_)\w*)\s*(?:\{([^}]*)\})?")
+_SELECTOR: Final = re.compile(r"\b((?:fairlane_|up\b)\w*)\s*(?:\{([^}]*)\})?")
 _MATCHER: Final = re.compile(r'\s*(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"\s*(?:,|$)')
 _GROUPED: Final = re.compile(r"\b(?:by|on|without|ignoring|group_left|group_right)\s*\(([^)]*)\)")
 _STATUSES: Final = frozenset({"200", "201", "400", "404", "409", "429", "500", "503"})
