@@ -98,6 +98,10 @@ class Core:
         self.last_hour = LastHour(clock)
         self.moves.listen(self.last_hour.follow)
         self.steadiness = Steadiness(clock)
+        self.retired_to: tuple[datetime, int] | None = None
+        self.retiring_since = -math.inf
+        self.rolling_up = asyncio.Lock()
+        """Held by who counts an hour, or deletes figures of hours: what is being counted could not be deleted."""
         self.leases = Leases()
         self.admission = Admission(clock, settings.default_rate_per_sec, settings.default_burst)
         self.keys = KeysInFlight()

@@ -17,7 +17,7 @@ from app.scheduling.tenant import DEFAULT_TENANT
 from app.store import jobs, queues, rollups, tenants
 from app.store.transaction import Transaction
 
-_HOURS_AT_ONCE: Final = 100
+_HOURS_AT_ONCE: Final = 10
 _LONGEST_SEC: Final = 5.0
 """How long one call works, so that its client sees the end of it."""
 
@@ -50,14 +50,13 @@ async def erase_tenant(core: Core, tenant: str) -> Erasure:
     erased, after_seq = 0, 0
     while core.clock.monotonic() < until and core.phase is not Phase.DRAINING:
         async with core.reading() as connection:
-            found = await jobs.finished_of(connection, tenant, after_seq, retention.DELETED_AT_ONCE)
-        erased += await retention.delete_in_peace(core, [row.id for row in found])
-        if len(found) < retention.DELETED_AT_ONCE:
+            found = retention.batch(await jobs.finished_of(connection, tenant, after_seq, retention.DELETED_AT_ONCE))
+        if not found:
+            if await _forget(core, tenant):
+                return Erasure(erased=erased, left=0, unfinished=0, is_gone=True)
             break
+        erased += await retention.delete_in_peace(core, [row.id for row in found])
         after_seq = found[-1].seq
-    await _erase_figures(core, tenant)
-    if await core.write(partial(_forget_if_empty, core, tenant), alone=True):
-        return Erasure(erased=erased, left=0, unfinished=0, is_gone=True)
     left = await _count(core, tenant)
     return Erasure(erased=erased, left=left, unfinished=_unfinished(core, tenant), is_gone=False)
 
@@ -67,6 +66,13 @@ async def _count(core: Core, tenant: str) -> int:
         if await tenants.get(connection, tenant) is None:
             raise NotFound("tenant")
         return await jobs.count_of(connection, tenant)
+
+
+async def _forget(core: Core, tenant: str) -> bool:
+    """Delete what is left once its jobs have gone; whether nothing was in the way."""
+    async with core.rolling_up:
+        await _erase_figures(core, tenant)
+        return await core.write(partial(_forget_if_empty, core, tenant), alone=True)
 
 
 async def _erase_figures(core: Core, tenant: str) -> None:

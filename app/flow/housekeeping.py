@@ -22,7 +22,8 @@ _FIRST_RETRY_SEC: Final = 1.0
 @dataclass(frozen=True, slots=True)
 class Round:
     """Work done every `every_sec`, first so long after the start; it answers whether more of it waits, which is
-    then done at once. It may be cancelled wherever it waits: the end of the service waits only a moment for it."""
+    then done at once. It may be cancelled wherever it waits: the end of the service waits
+    only a moment for it, and for the statement that the database is at."""
 
     name: str
     every_sec: float

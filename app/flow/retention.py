@@ -7,7 +7,8 @@ import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
+from itertools import accumulate
+from typing import Any, Final
 
 from app.clock import rfc3339
 from app.errors import Unavailable
@@ -21,8 +22,15 @@ EVERY_SEC: Final = 60.0
 DELETED_AT_ONCE: Final = 50
 """Most jobs deleted in one transaction."""
 
+ROWS_AT_ONCE: Final = 2000
+"""Jobs and attempts after which a batch takes no further job: a job may have thousands of attempts."""
+
 _BATCHES: Final = 200
 """Most batches in one round, so that it is told what has gone."""
+
+ANEW_SEC: Final = 3600.0
+"""How often it begins with the oldest again; between, it goes on from where it is. What the database keeps, since
+somebody's own table refers to it, neither stops the others nor is tried again and again."""
 
 _REST: Final = 4
 """How much longer to rest after a batch than it took: at most a fifth of the writer's time is spent on the past."""
@@ -33,19 +41,30 @@ async def retire(core: Core) -> bool:
     before = await deletable_before(core)
     if before is None:
         return False
-    retired, last = 0, None
+    retired = 0
+    if core.clock.monotonic() - core.retiring_since >= ANEW_SEC:
+        core.retiring_since, core.retired_to = core.clock.monotonic(), None
     try:
         for _ in range(_BATCHES):
             async with core.reading() as connection:
-                found = await jobs.finished_before(connection, before, after=last, limit=DELETED_AT_ONCE)
-            retired += await delete_in_peace(core, [row.id for row in found])
-            if len(found) < DELETED_AT_ONCE or core.phase is Phase.DRAINING:
+                found = await jobs.finished_before(connection, before, after=core.retired_to, limit=DELETED_AT_ONCE)
+            if not found:
                 return False
-            last = (found[-1].completed_at, found[-1].seq)
+            taken = batch(found)
+            retired += await delete_in_peace(core, [row.id for row in taken])
+            core.retired_to = (taken[-1].completed_at, taken[-1].seq)
+            if core.phase is Phase.DRAINING:
+                return False
     finally:
         if retired:
             core.emit(JobsRetired(retired, rfc3339(before)))
-    return retired > 0
+    return True
+
+
+def batch(found: Sequence[Any]) -> Sequence[Any]:
+    """The first of the jobs found, as many as are deleted in one transaction; their rows say their `attempts`."""
+    rows = accumulate(1 + row.attempts for row in found)
+    return found[: 1 + sum(before < ROWS_AT_ONCE for before in rows)]
 
 
 async def deletable_before(core: Core) -> datetime | None:

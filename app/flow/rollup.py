@@ -28,6 +28,11 @@ async def roll_up(core: Core) -> bool:
 
     Raises `Unavailable`.
     """
+    async with core.rolling_up:
+        return await _roll_up(core)
+
+
+async def _roll_up(core: Core) -> bool:
     over = hour_of(core.clock.now() - GRACE)
     await core.write(_nothing)  # what was being written is committed now, and whatever comes later has later times
     async with core.reading() as connection:
@@ -39,29 +44,34 @@ async def roll_up(core: Core) -> bool:
         if figures.is_quiet:  # and so is every hour until something happens
             change = await rollups.next_change(connection, figures.until)
             figures = figures.repeated(over if change is None else min(change, over))
-    await _write(core, figures, was_until)
+    if not await _write(core, figures, was_until):
+        return False
     core.emit(HoursRolledUp(rfc3339(figures.hour), rfc3339(figures.until), figures.count))
     return figures.until < over
 
 
-async def _write(core: Core, figures: Figures, was_until: datetime | None) -> None:
-    await core.write(partial(_forget_unfinished, figures.hour))
+async def _write(core: Core, figures: Figures, was_until: datetime | None) -> bool:
+    """Whether it counts now; not if somebody has moved the mark meanwhile."""
+    async with core.reading() as connection:
+        unfinished = await rollups.unfinished(connection, figures.hour)
+    for hour in unfinished:
+        await core.write(partial(_forget, hour))
     for portion in figures.portions():
         await core.write(partial(_save, portion))
-    await core.write(partial(_close, was_until, figures.until))
+    return await core.write(partial(_close, was_until, figures.until))
 
 
-async def _forget_unfinished(hour: datetime, tx: Transaction) -> None:
-    await rollups.forget_unfinished(await tx.settled(), hour)
+async def _forget(hour: datetime, tx: Transaction) -> None:
+    await rollups.forget(await tx.settled(), hour)
 
 
 async def _save(portion: Portion, tx: Transaction) -> None:
     await rollups.save(await tx.settled(), portion)
 
 
-async def _close(until: datetime | None, now_until: datetime, tx: Transaction) -> None:
+async def _close(until: datetime | None, now_until: datetime, tx: Transaction) -> bool:
     """If somebody has set the mark by hand meanwhile, their word stands, and the next round goes on from there."""
-    await rollups.close_if_open(await tx.settled(), until, now_until)
+    return await rollups.close_if_open(await tx.settled(), until, now_until)
 
 
 async def _nothing(tx: Transaction) -> None:

@@ -14,7 +14,8 @@ from sqlalchemy.sql.dml import ReturningUpdate
 
 from app.scheduling.job import Job, Move, State
 from app.store import dialect
-from app.store.schema import IS_ACTIVE, IS_PENDING, IS_QUEUED, jobs
+from app.store.schema import IS_ACTIVE, IS_PENDING, IS_QUEUED, job_attempts, jobs
+from app.store.slices import in_slices
 
 CLAIM: Final = Move(State.QUEUED, State.SCHEDULED)
 START: Final = Move(State.SCHEDULED, State.RUNNING)
@@ -270,11 +271,18 @@ async def count_pending(connection: AsyncConnection) -> Sequence[Any]:
 
 # --- Finished jobs leave -------------------------------------------------------------------------------------
 
+_ATTEMPTS: Final = (
+    select(func.coalesce(func.max(job_attempts.c.number), 0))
+    .where(job_attempts.c.job_id == jobs.c.id)
+    .scalar_subquery()
+    .label("attempts")
+)
+
 
 async def finished_before(
     connection: AsyncConnection, moment: datetime, *, after: tuple[datetime, int] | None, limit: int
 ) -> Sequence[Any]:
-    """(completed_at, seq, id) of the first `limit` jobs to end before `moment`, beyond one that was found before."""
+    """(completed_at, seq, id, attempts) of the first `limit` jobs to end before `moment`, beyond one found before."""
     found: Sequence[Any] = (await connection.execute(select_finished(moment, after, limit))).all()
     return found
 
@@ -287,13 +295,13 @@ def select_finished(moment: datetime, after: tuple[datetime, int] | None, limit:
         ended, seq = after
         wanted.append(or_(c.completed_at > ended, and_(c.completed_at == ended, c.seq > seq)))
         wanted.append(c.completed_at >= ended)  # what an index is entered by
-    return select(c.completed_at, c.seq, c.id).where(*wanted).order_by(c.completed_at, c.seq).limit(limit)
+    return select(c.completed_at, c.seq, c.id, _ATTEMPTS).where(*wanted).order_by(c.completed_at, c.seq).limit(limit)
 
 
 async def finished_of(connection: AsyncConnection, tenant: str, after_seq: int, limit: int) -> Sequence[Any]:
-    """(seq, id) of the first `limit` finished jobs of a tenant by `seq`, beyond `after_seq`."""
+    """(seq, id, attempts) of the first `limit` finished jobs of a tenant by `seq`, beyond `after_seq`."""
     c = jobs.c
-    wanted = select(c.seq, c.id).where(c.tenant == tenant, c.completed_at.is_not(None), c.seq > after_seq)
+    wanted = select(c.seq, c.id, _ATTEMPTS).where(c.tenant == tenant, c.completed_at.is_not(None), c.seq > after_seq)
     return (await connection.execute(wanted.order_by(c.seq).limit(limit))).all()
 
 
@@ -317,31 +325,25 @@ async def delete_if_finished(connection: AsyncConnection, ids: Sequence[str]) ->
 
 # --- For the audit: light enough to look at everything again and again ---------------------------------------
 
-_SLICE_ROWS: Final = 500
 
-
-async def queued_places(connection: AsyncConnection) -> AsyncIterator[Sequence[Any]]:
+def queued_places(connection: AsyncConnection) -> AsyncIterator[Sequence[Any]]:
     """(id, seq, priority, effective_priority) of every queued job, in slices: all that can change while it waits."""
     c = jobs.c
     wanted = select(c.id, c.seq, c.priority, c.effective_priority).where(IS_QUEUED)
-    async for rows in (await connection.stream(wanted)).partitions(_SLICE_ROWS):
-        yield rows
+    return in_slices(connection, wanted)
 
 
-async def lease_tokens(connection: AsyncConnection) -> AsyncIterator[Sequence[Any]]:
+def lease_tokens(connection: AsyncConnection) -> AsyncIterator[Sequence[Any]]:
     """(id, token) of every scheduled or running job, in slices."""
-    async for rows in (await connection.stream(select(jobs.c.id, jobs.c.token).where(IS_ACTIVE))).partitions(
-        _SLICE_ROWS
-    ):
-        yield rows
+    return in_slices(connection, select(jobs.c.id, jobs.c.token).where(IS_ACTIVE))
 
 
 async def count_unfinished(connection: AsyncConnection) -> list[tuple[str, str, State, int]]:
     """(queue, tenant, state, how many jobs) of the states that are not final."""
-    c, counted = jobs.c, list[tuple[str, str, State, int]]()
-    for state, is_so in ((State.PENDING, IS_PENDING), (State.QUEUED, IS_QUEUED)):
-        wanted = select(c.queue, c.tenant, func.count()).where(is_so).group_by(c.queue, c.tenant)
-        counted += [(queue, tenant, state, n) for queue, tenant, n in await connection.execute(wanted)]
+    c = jobs.c
+    waiting = select(c.queue, c.tenant, func.count()).where(IS_QUEUED).group_by(c.queue, c.tenant)
+    counted = [(queue, tenant, State.PENDING, n) for queue, tenant, n in await count_pending(connection)]
+    counted += [(queue, tenant, State.QUEUED, n) for queue, tenant, n in await connection.execute(waiting)]
     leased = select(c.queue, c.tenant, c.state, func.count()).where(IS_ACTIVE).group_by(c.queue, c.tenant, c.state)
     counted += [(queue, tenant, State(state), n) for queue, tenant, state, n in await connection.execute(leased)]
     return counted

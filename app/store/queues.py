@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import delete, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -11,8 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.scheduling.scheduler import LaneTime, QueueState, QueueTime
 from app.store import dialect
 from app.store.schema import lanes, queues
-
-_SLICE_ROWS: Final = 1000
+from app.store.slices import in_slices
 
 
 async def ensure(connection: AsyncConnection, names: Sequence[str]) -> None:
@@ -61,11 +60,9 @@ async def every_lane(connection: AsyncConnection) -> list[LaneTime]:
     return [LaneTime(*row) for row in rows]
 
 
-async def lanes_in_slices(connection: AsyncConnection) -> AsyncIterator[Sequence[Any]]:
+def lanes_in_slices(connection: AsyncConnection) -> AsyncIterator[Sequence[Any]]:
     """(queue, tenant, virtual_time) of every lane that has a row, in slices."""
-    wanted = select(lanes.c.queue, lanes.c.tenant, lanes.c.virtual_time)
-    async for rows in (await connection.stream(wanted)).partitions(_SLICE_ROWS):
-        yield rows
+    return in_slices(connection, select(lanes.c.queue, lanes.c.tenant, lanes.c.virtual_time))
 
 
 async def some_lanes(connection: AsyncConnection, pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:

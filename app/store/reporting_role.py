@@ -24,7 +24,9 @@ from app.store.schema import HOURLY, job_attempts, jobs, rollups
 MARK: Final = "made by fairlane reporting-role"
 SHORTEST_PASSWORD: Final = 12
 _ITERATIONS: Final = 4096
-_ATTRIBUTES: Final = "LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS CONNECTION LIMIT 10"
+_ATTRIBUTES: Final = "NOCREATEROLE CONNECTION LIMIT 10"
+_ONLY_AT_FIRST: Final = "NOSUPERUSER NOCREATEDB NOREPLICATION NOBYPASSRLS"
+"""What an owner who is no superuser may say of a role that it makes, and not of one that there is."""
 _SECRET: Final = frozenset({"token", "idempotency_key", "request_digest"})
 """No analyst's: who has a token can end an attempt."""
 
@@ -108,7 +110,9 @@ def _statements(role: ReportingRole, database: str, schema: str, *, exists: bool
     views = [report.view for report in REPORTS]
     tables = [rollups.name, *(table.name for table in HOURLY), "alembic_version"]
     made = [
-        f"{'ALTER' if exists else 'CREATE'} ROLE {name} {_ATTRIBUTES}{password}",
+        f"ALTER ROLE {name} LOGIN {_ATTRIBUTES}{password}"
+        if exists
+        else f"CREATE ROLE {name} LOGIN {_ONLY_AT_FIRST} {_ATTRIBUTES}{password}",
         f"COMMENT ON ROLE {name} IS '{MARK}'",
         f"ALTER ROLE {name} {within} SET default_transaction_read_only = on",
         f"ALTER ROLE {name} {within} SET statement_timeout = {round(role.timeout_sec * 1000)}",

@@ -160,10 +160,18 @@ async def figures(connection: AsyncConnection, hour: datetime) -> Figures:
     return Figures(hour, hour + HOUR, {name: each.rows() for name, each in merged.items()})
 
 
-async def forget_unfinished(connection: AsyncConnection, hour: datetime) -> None:
-    """Delete what a roll-up that was cut has left of this hour and of later ones. No view has shown it."""
+async def unfinished(connection: AsyncConnection, hour: datetime) -> list[datetime]:
+    """The hours from `hour` on of which a roll-up that was cut has left something. No view has shown it."""
+    moments = (into.primary_key.columns[0] for into in HOURLY)
+    left = union(*(select(moment.label("moment")).where(moment >= hour) for moment in moments))
+    return sorted({hour_of(moment) for moment in (await connection.execute(left)).scalars()})
+
+
+async def forget(connection: AsyncConnection, hour: datetime) -> None:
+    """Delete the figures of an hour."""
     for into in HOURLY:
-        await connection.execute(delete(into).where(into.primary_key.columns[0] >= hour))
+        moment = into.primary_key.columns[0]
+        await connection.execute(delete(into).where(moment >= hour, moment < hour + HOUR))
 
 
 async def save(connection: AsyncConnection, portion: Portion) -> None:
@@ -224,12 +232,8 @@ def _total(number: ColumnElement[Any]) -> ColumnElement[int]:
     return cast(func.coalesce(func.sum(number), 0), Whole(64))
 
 
-def _one_if(condition: ColumnElement[bool]) -> ColumnElement[int]:
-    return case((condition, 1), else_=0)
-
-
 def _count_if(condition: ColumnElement[bool]) -> ColumnElement[int]:
-    return _total(_one_if(condition))
+    return _total(case((condition, 1), else_=0))
 
 
 def _work(attempts: Any) -> ColumnElement[int]:

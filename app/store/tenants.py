@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import and_, delete, false, not_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.scheduling.tenant import TenantSettings
 from app.store import dialect
 from app.store.schema import tenants
+from app.store.slices import in_slices
 
-_SLICE_ROWS: Final = 1000
 _SETTINGS = tuple(TenantSettings.__slots__)
 
 _IS_DEFAULT = and_(
@@ -76,7 +76,7 @@ async def every(connection: AsyncConnection) -> list[TenantRow]:
 
 async def names_in_slices(connection: AsyncConnection) -> AsyncIterator[Sequence[str]]:
     """All names, in slices."""
-    async for rows in (await connection.stream(select(tenants.c.name))).partitions(_SLICE_ROWS):
+    async for rows in in_slices(connection, select(tenants.c.name)):
         yield [name for (name,) in rows]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -15,10 +16,11 @@ from app.flow.cancel import CancelFilter
 from app.flow.core import Core
 from app.flow.erase import erase_tenant, look_before_erasing
 from app.flow.look import JobFilter
-from app.flow.rollup import roll_up
 from app.flow.tenancy import TenantSettings
 from app.scheduling.job import State
+from app.store import rollups
 from app.store.schema import HOURLY
+from app.store.session import Connection
 from tests.databases import Database
 from tests.flow.harness import FakeClock, Running, answers_of, busy, failing, in_one_group, service
 from tests.flow.scenes import set_up
@@ -83,8 +85,7 @@ async def test_its_hourly_figures_go_with_it_and_others_stay(
             await worked_for(running, "staying", 1)
             running.clock.advance(3600)
         running.clock.advance(60)
-        while await roll_up(running.core):
-            pass
+        await running.roll_all_up()
         assert await database.value("SELECT count(*) FROM hourly_fairness WHERE tenant = 'leaving'") == 3
         stays = "SELECT * FROM report_fairness_by_hour WHERE tenant = 'staying' ORDER BY hour"
         before = await database.fetch(stays)
@@ -206,3 +207,31 @@ async def test_a_job_at_the_same_moment_finds_a_tenant(database: Database, first
         assert job.state is State.QUEUED
         assert await database.value("SELECT count(*) FROM tenants WHERE name = 'globex'") == 1
         await assert_memory_equals_sql(core)
+
+
+async def test_what_was_counted_is_not_written_after_the_tenant_is_gone(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def figures_and_wait(connection: Connection, hour: datetime) -> rollups.Figures:
+        figures = await at_once(connection, hour)
+        counted.set()
+        await may_go_on.wait()
+        return figures
+
+    at_once = rollups.figures
+    monkeypatch.setattr(rollups, "figures", figures_and_wait)
+    async with service(database) as running:
+        core = running.core
+        await worked_for(running, "leaving", 1)
+        running.clock.advance(3660)
+        rolling = asyncio.create_task(roll_up(core))
+        await counted.wait()
+        erasing = asyncio.create_task(erase_tenant(core, "leaving"))
+        while await database.value("SELECT count(*) FROM jobs WHERE tenant = 'leaving'"):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+        may_go_on.set()
+        await rolling
+        assert (await erasing).is_gone
+        assert await kept(database, "leaving") == 0

@@ -16,7 +16,6 @@ from app.flow.core import Phase
 from app.flow.moves import Moved
 from app.flow.retention import retire
 from app.flow.retry import retry
-from app.flow.rollup import roll_up
 from app.scheduling.job import Job, State
 from tests.databases import Database
 from tests.flow.harness import HOUR, PATIENCE_SEC, FakeClock, Running, by_hand, commits_of, service
@@ -26,15 +25,9 @@ from tests.flow.views import assert_memory_equals_sql
 DAY: Final = 86_400.0
 
 
-async def roll_all_up(running: Running) -> None:
-    """What is not rolled up yet stays."""
-    while await roll_up(running.core):
-        pass
-
-
 async def retired(running: Running) -> int:
     """All that there is to do; how many jobs have gone."""
-    await roll_all_up(running)
+    await running.roll_all_up()  # what is not rolled up yet stays
     before = len(running.heard.all(JobsRetired))
     async with asyncio.timeout(PATIENCE_SEC):
         while await retire(running.core):
@@ -167,7 +160,7 @@ async def test_it_works_in_batches_and_says_what_has_gone(database: Database, mo
         running.core.moves.listen(moves.append)
         running.core.feed.watch()
         running.clock.advance(2 * DAY)
-        await roll_all_up(running)
+        await running.roll_all_up()
 
         with commits_of(running.core) as commits:
             assert await retire(running.core) is True
@@ -209,7 +202,7 @@ async def test_the_end_of_the_service_waits_for_one_batch(database: Database, mo
         for n in range(3):
             await running.cancel(await running.submit(name=str(n)))
         running.clock.advance(2 * DAY)
-        await roll_all_up(running)
+        await running.roll_all_up()
         running.core.phase = Phase.DRAINING
 
         assert await retire(running.core) is False
@@ -227,3 +220,43 @@ async def test_nothing_leaves_before_its_hours_are_rolled_up(database: Database)
 
         figures = "SELECT sum(submitted), sum(dispatched), sum(finished) FROM report_tenants_by_hour"
         assert await database.fetch(figures) == [(1, 2, 1)]
+
+
+async def test_many_rows_that_the_database_keeps_stop_no_others_and_are_not_tried_for_ever(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "DELETED_AT_ONCE", 2)
+    monkeypatch.setattr(retention, "_BATCHES", 1)
+    kept_by = "CREATE TABLE verdicts (job_id {} REFERENCES jobs (id))".format(
+        "UUID" if database.kind == "postgres" else "TEXT"
+    )
+    async with service(database, retention_days=1) as running:
+        jobs = [await running.cancel(await running.submit(name=str(n))) for n in range(6)]
+        await by_hand(database, kept_by, *(f"INSERT INTO verdicts VALUES ('{job.id}')" for job in jobs[:4]))
+        running.clock.advance(2 * DAY)
+        try:
+            assert await retired(running) == 2
+            assert [skipped.job for skipped in running.heard.all(RowSkipped)] == [job.id for job in jobs[:4]]
+            running.clock.advance(60)
+            assert await retired(running) == 0
+            assert len(running.heard.all(RowSkipped)) == 4
+        finally:
+            await by_hand(database, "DROP TABLE verdicts")
+        running.clock.advance(HOUR)
+        assert await retired(running) == 4
+
+
+async def test_a_batch_is_the_smaller_the_more_attempts_its_jobs_had(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "ROWS_AT_ONCE", 6)
+    async with service(database, retention_days=1) as running:
+        for _ in range(5):
+            await finished(running)  # a row for the job, and two for its attempts
+        running.clock.advance(2 * DAY)
+        moves: list[Sequence[Moved]] = []
+        running.core.moves.listen(moves.append)
+
+        assert await retired(running) == 5
+        assert [len(of_commit) for of_commit in moves] == [2, 2, 1]
+        assert await database.value("SELECT count(*) FROM job_attempts") == 0

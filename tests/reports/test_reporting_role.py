@@ -167,21 +167,28 @@ async def test_who_has_no_right_is_told_so(sample: Database, name: str) -> None:
     assert told.startswith("Error: this role may not read reports; `fairlane reporting-role` makes one that may")
 
 
+async def assert_kept(database: Database, role: str, password: str) -> None:
+    """What the server keeps of the role's password is of this one."""
+    kept = await database.value(f"SELECT rolpassword FROM pg_authid WHERE rolname = '{role}'")
+    salt = base64.b64decode(kept.split("$")[1].partition(":")[2])
+    assert scram_verifier(password, salt) == kept
+
+
 async def test_the_password_is_kept_as_the_server_itself_would_keep_it(sample: Database, name: str) -> None:
-    kept = "SELECT rolpassword FROM pg_authid WHERE rolname = "
     role = f"plain {uuid4().hex[:8]}"
     await sample.execute(f"CREATE ROLE \"{role}\" LOGIN PASSWORD '{PASSWORD}'")
-    by_server = await sample.value(f"{kept}'{role}'")
-    salt = base64.b64decode(by_server.split("$")[1].partition(":")[2])
-    assert scram_verifier(PASSWORD, salt) == by_server
+    try:
+        await assert_kept(sample, role, PASSWORD)
+    finally:
+        await sample.execute(f'DROP ROLE "{role}"')
 
     await reporting_role(sample, name)
-    ours = await sample.value(f"{kept}'{name}'")
-    assert scram_verifier(PASSWORD, base64.b64decode(ours.split("$")[1].partition(":")[2])) == ours
+    await assert_kept(sample, name, PASSWORD)
 
 
 async def test_the_password_is_asked_for_and_not_shown(sample: Database, name: str) -> None:
     await invoke({"FAIRLANE_DATABASE_URL": sample.url}, "reporting-role", name, stdin=f"{PASSWORD}\n{PASSWORD}\n")
+    await assert_kept(sample, name, PASSWORD)
 
 
 @pytest.mark.parametrize("password", ["", "short", "twelve bytes\n", "pässword-pässword", "nul \0 in the middle"])
@@ -201,3 +208,41 @@ async def test_sqlite_has_no_roles(sqlite_databases: Databases) -> None:
     database = sqlite_databases.create()
     assert "SQLite knows no roles" in (await reporting_role(database, "analyst", code=2)).stderr
     sqlite_databases.drop(database)
+
+
+_OWN_ALL = """
+DO $$
+DECLARE item record;
+BEGIN
+    FOR item IN SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v') LOOP
+        EXECUTE format('ALTER TABLE %I OWNER TO {owner}', item.relname);
+    END LOOP;
+    ALTER FUNCTION report_rolled_until() OWNER TO {owner};
+    EXECUTE format('ALTER DATABASE %I OWNER TO {owner}', current_database());
+END $$"""
+
+
+@pytest.fixture
+def empty(postgres_databases: Databases) -> Iterator[Database]:
+    """A Postgres without jobs, whose owner may change."""
+    made = postgres_databases.create()
+    yield made
+    postgres_databases.drop(made)
+
+
+async def test_an_owner_who_is_no_superuser_makes_it_and_brings_it_into_line(empty: Database, name: str) -> None:
+    owner = f"owner_{uuid4().hex[:8]}"
+    quoted = name.replace('"', '""')
+    await empty.execute(f"CREATE ROLE {owner} LOGIN CREATEROLE PASSWORD '{PASSWORD}'", _OWN_ALL.format(owner=owner))
+    try:
+        await reporting_role(as_role(empty, owner), name)
+        await reporting_role(as_role(empty, owner), name, "--timeout", "7", "--whole-jobs")
+        assert await as_role(empty, name).fetch("SHOW statement_timeout") == [("7s",)]
+        assert await as_role(empty, name).fetch("SELECT payload FROM jobs") == []
+    finally:
+        await empty.execute(
+            f'DROP OWNED BY "{quoted}"',
+            f"REASSIGN OWNED BY {owner} TO CURRENT_USER",
+            f"DROP OWNED BY {owner}",
+            f"DROP ROLE {owner}",
+        )
