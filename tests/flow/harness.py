@@ -16,7 +16,7 @@ from sqlalchemy.util import await_only
 from app.clock import Clock
 from app.errors import DispatchLost
 from app.events import Event
-from app.flow import cancel, dispatch, finish, submit
+from app.flow import cancel, dispatch, finish, rollup, submit
 from app.flow.core import Core
 from app.flow.dispatch import ClaimRequest
 from app.flow.submit import JobRequest
@@ -153,6 +153,12 @@ class Running:
         self.clock.advance(after)
         return await self.ticker.tick()
 
+    async def roll_all_up(self) -> None:
+        """Every hour that is over and is not rolled up yet."""
+        async with asyncio.timeout(PATIENCE_SEC):
+            while await rollup.roll_up(self.core):
+                pass
+
     async def crash(self) -> None:
         """End as if killed: no write is finished, no claim is given back. Leave the `with` block next."""
         loops = [task for task in (self.ticker._task, self.core.writer._task) if task is not None]
@@ -194,6 +200,26 @@ async def service(
         yield Running(made.core, made.ticker, heard, made.meter)
 
 
+# --- Waiting for it ----------------------------------------------------------------------------------------
+
+
+async def until(happened: Callable[[], object]) -> None:
+    """Let the loop turn until something has happened of which nobody is told."""
+    async with asyncio.timeout(PATIENCE_SEC):
+        while not happened():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+async def until_idle(core: Core) -> None:
+    """All that was under way when this is called has ended."""
+    await core.write(_nothing)
+    await core.spawned_work()
+
+
+async def _nothing(_tx: Transaction) -> None:
+    pass
+
+
 # --- Groups ------------------------------------------------------------------------------------------------
 
 
@@ -220,9 +246,7 @@ class Backlog:
 
     async def grows_to(self, count: int) -> None:
         """Wait until so many writes wait."""
-        async with asyncio.timeout(PATIENCE_SEC):
-            while len(self._core.writer._waiting) < count:  # noqa: ASYNC110 - the writer tells nobody
-                await asyncio.sleep(0)
+        await until(lambda: len(self._core.writer._waiting) >= count)
 
 
 @asynccontextmanager
@@ -378,6 +402,29 @@ def cancel_sql(job: Job) -> str:
         "UPDATE jobs SET state = 'cancelled', completed_at = submitted_at, token = NULL, lease_sec = NULL,"
         f" lease_expires_at = NULL WHERE id = '{job.id}'"
     )
+
+
+def requeue_sql(job: Job) -> str:
+    """To take a leased job from its worker and let it wait again."""
+    return (
+        "UPDATE jobs SET state = 'queued', token = NULL, lease_sec = NULL, lease_expires_at = NULL, charge = NULL,"
+        " dispatch_weight = NULL, scheduled_at = NULL, started_at = NULL, worker = NULL, progress = NULL"
+        f" WHERE id = '{job.id}'"
+    )
+
+
+def lease_sql(job: Job, token: str = "by hand") -> str:  # noqa: S107 - not a secret
+    """To lease a queued job to nobody."""
+    return (
+        f"UPDATE jobs SET state = 'scheduled', token = '{token}', lease_sec = 30, lease_expires_at = run_at,"
+        " charge = 0, dispatch_weight = 1, scheduled_at = run_at, worker = 'by hand', attempt = attempt + 1"
+        f" WHERE id = '{job.id}'"
+    )
+
+
+def enqueue_sql(job: Job) -> str:
+    """To queue a pending job before it is due."""
+    return f"UPDATE jobs SET state = 'queued', queued_at = submitted_at, effective_priority = 4 WHERE id = '{job.id}'"
 
 
 async def hang_up(task: asyncio.Task[Any]) -> None:

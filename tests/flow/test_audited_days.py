@@ -13,7 +13,7 @@ from app.flow.audit.audit import audit
 from app.flow.look import JobFilter, list_jobs
 from app.scheduling.job import Job, State
 from tests.databases import Database
-from tests.flow.harness import PATIENCE_SEC, by_hand, cancel_sql, mortal
+from tests.flow.harness import PATIENCE_SEC, by_hand, cancel_sql, enqueue_sql, lease_sql, mortal, requeue_sql
 from tests.flow.test_everything import ORDERLY, QUEUES, TENANTS, Day
 from tests.flow.views import assert_memory_equals_sql
 
@@ -45,27 +45,17 @@ class AuditedDay(Day):
     def _about(self, job: Job) -> str:
         chance, here = self._chance, f"WHERE id = '{job.id}'"
         token = f"typed {chance.random()}"
-        waiting = (
-            "token = NULL, lease_sec = NULL, lease_expires_at = NULL, charge = NULL, dispatch_weight = NULL,"
-            " scheduled_at = NULL, started_at = NULL, worker = NULL, progress = NULL"
-        )
-        lease = (
-            f"token = '{token}', lease_sec = 30, lease_expires_at = run_at, charge = 0, dispatch_weight = 1,"
-            " scheduled_at = run_at, worker = 'typed', attempt = attempt + 1"
-        )
         priority, delete = chance.randint(0, 10), f"DELETE FROM jobs {here}"
         insert = (
             "INSERT INTO jobs (tenant, test_suite, queue, state, queued_at, effective_priority, run_at) SELECT tenant,"
             f" 'typed {chance.random()}', queue, 'queued', submitted_at, 1, run_at FROM jobs {here}"
         )
-        again = f"UPDATE jobs SET state = 'queued', {waiting} {here}"
+        again = requeue_sql(job)
         kinds: dict[State, Sequence[str]] = {
-            State.PENDING: (
-                f"UPDATE jobs SET state = 'queued', queued_at = submitted_at, effective_priority = 4 {here}",
-            ),
+            State.PENDING: (enqueue_sql(job),),
             State.QUEUED: (
                 f"UPDATE jobs SET priority = {priority}, effective_priority = {priority} {here}",
-                f"UPDATE jobs SET state = 'scheduled', {lease} {here}",
+                lease_sql(job, token),
                 insert,
             ),
             State.SCHEDULED: (again, f"UPDATE jobs SET state = 'running', started_at = run_at {here}"),

@@ -29,6 +29,7 @@ from tests.flow.harness import (
     mortal,
     service,
     settings_for,
+    until_idle,
 )
 from tests.flow.views import assert_memory_equals_sql, portrait
 
@@ -175,16 +176,12 @@ async def test_who_was_taken_over_writes_no_more_and_says_so(database: Database)
         assert "taken over" in health.why
         assert [event.requests for event in running_.heard.all(WriterFailed)] == [3]
         assert await portrait(core) == before
-        for request in (running_.submit(), running_.claim(), core.write(_nothing)):
+        for request in (running_.submit(), running_.claim(), until_idle(core)):
             with pytest.raises(Unavailable, match="taken over"):
                 await request
         assert len(running_.heard.all(WriterFailed)) == 1  # nobody even tried
         assert len((await list_jobs(core, JobFilter())).jobs) == 1  # but looking is allowed
     assert (await row_of(database))[0] == "newcomer"  # the end gave nothing back that was not its own
-
-
-async def _nothing(_tx: object) -> None:
-    pass
 
 
 async def test_who_is_taken_over_in_the_middle_of_a_transaction_does_not_commit_it(postgres: Database) -> None:

@@ -16,6 +16,7 @@ from app.flow.cancel import CancelFilter
 from app.flow.core import Core
 from app.flow.erase import erase_tenant, look_before_erasing
 from app.flow.look import JobFilter
+from app.flow.rollup import roll_up
 from app.flow.tenancy import TenantSettings
 from app.scheduling.job import State
 from app.store import rollups

@@ -25,7 +25,18 @@ from app.flow.watch.pace import FEWEST
 from app.scheduling.job import Job, State
 from app.store import jobs
 from tests.databases import Database
-from tests.flow.harness import FakeClock, Mortal, Running, by_hand, gate, in_one_group, service
+from tests.flow.harness import (
+    Backlog,
+    FakeClock,
+    Mortal,
+    Running,
+    by_hand,
+    gate,
+    in_one_group,
+    requeue_sql,
+    service,
+    until,
+)
 from tests.scheduling.workload import thorough
 
 TENANTS = ("ada", "bob", "cyd")
@@ -361,8 +372,7 @@ async def test_one_that_waits_for_jobs_is_a_worker(database: Database) -> None:
         waiting = asyncio.create_task(
             dispatch.claim(running.core, dispatch.ClaimRequest(worker="w", queues=("linux",), wait_sec=30))
         )
-        while not running.core.waiting.has("linux"):  # noqa: ASYNC110 - the line tells nobody
-            await asyncio.sleep(0)
+        await until(lambda: running.core.waiting.has("linux"))
         running.clock.flow(2 * QUIET_SEC)
         assert codes(await explained(running, job)) == [Code.PAUSED_TENANT]
         dispatch.end_waiting(running.core)
@@ -434,8 +444,7 @@ async def test_a_job_that_is_being_picked_is_told_as_it_comes_out(database: Data
             claiming = asyncio.create_task(running.claim_one())
             await stopped.reached()
             asking = asyncio.create_task(explained(running, job))
-            while not running.core.writer._waiting:  # noqa: ASYNC110 - the writer tells nobody
-                await asyncio.sleep(0)
+            await Backlog(running.core).grows_to(1)
             stopped.open()
             await claiming
         assert codes(await asking) == [Code.LEASED]
@@ -445,9 +454,7 @@ async def test_a_job_that_was_queued_by_hand_is_not_known_yet(database: Database
     async with service(database) as running:
         await running.submit()
         job = await running.claim_one()
-        cleared = ["scheduled_at", "token", "lease_sec", "lease_expires_at", "worker", "charge", "dispatch_weight"]
-        columns = ", ".join(f"{name} = NULL" for name in cleared)
-        await by_hand(database, f"UPDATE jobs SET state = 'queued', {columns} WHERE id = '{job.id}'")
+        await by_hand(database, requeue_sql(job))
         told = await explained(running, job)
     assert (told.state, told.ahead, told.reasons) == (State.QUEUED, None, [])
     assert "changed by hand" in told.to_be_next.text
@@ -461,8 +468,7 @@ async def test_claims_go_on_while_ten_thousand_are_counted(sqlite: Database) -> 
         tenth = await running.submit("patient", priority=10)
         last = await running.submit("patient", priority=10)
         asking = asyncio.create_task(explained(running, last))
-        while not (running.core.sparing.is_taken or asking.done()):  # noqa: ASYNC110 - a lock tells nobody
-            await asyncio.sleep(0)
+        await until(lambda: running.core.sparing.is_taken or asking.done())
         claimed = await running.claim(5)  # after the moment that is told of, and while it is being counted
         told = await asking
         assert (told.ahead, told.ahead_exact) == (MOST_AHEAD, False)
@@ -480,8 +486,7 @@ async def test_who_hangs_up_leaves_nothing_lent(sqlite: Database) -> None:
         last = await running.submit("globex", priority=10)
         heap = running.core.order._tenants["acme"].lanes["default"].jobs
         asking = asyncio.create_task(explained(running, last))
-        while not (heap._lent or asking.done()):  # noqa: ASYNC110 - nobody is told
-            await asyncio.sleep(0)
+        await until(lambda: heap._lent or asking.done())
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking

@@ -11,19 +11,10 @@ from app.flow.look import get_job, list_attempts
 from app.flow.tenancy import TenantSettings
 from app.scheduling.job import Outcome, State
 from tests.databases import Database
-from tests.flow.harness import Moment, Running, busy, gate, hang_up, in_one_group, service
+from tests.flow.harness import Moment, busy, gate, hang_up, in_one_group, service, until_idle
 from tests.flow.views import assert_memory_equals_sql
 
 UNDER_WAY = pytest.mark.parametrize("moment", ["statement", "commit", "after commit"])
-
-
-async def until_idle(running: Running) -> None:
-    """Whatever was under way when this is called has ended."""
-    await running.core.write(_nothing)
-
-
-async def _nothing(_tx: object) -> None:
-    pass
 
 
 @UNDER_WAY
@@ -35,7 +26,7 @@ async def test_a_submit_whose_client_hangs_up_while_it_is_written_is_stored(data
             await stopped.reached()
             await hang_up(submitting)
             stopped.open()
-            await until_idle(running)
+            await until_idle(core)
 
         await assert_memory_equals_sql(core)
         assert (await running.claim_one()).state is State.SCHEDULED
@@ -53,8 +44,7 @@ async def test_a_claim_whose_worker_hangs_up_while_it_is_written_is_given_back(
             await stopped.reached()
             await hang_up(claiming)
             stopped.open()
-            await until_idle(running)
-            await core.spawned_work()
+            await until_idle(core)
 
         await assert_memory_equals_sql(core)
         found = await get_job(core, job.id)
@@ -81,7 +71,7 @@ async def test_reports_whose_workers_hang_up_count_all_the_same(database: Databa
             for report in reports:
                 await hang_up(report)
             stopped.open()
-            await until_idle(running)
+            await until_idle(core)
 
         states = [(await get_job(core, job.id)).state for job in jobs]
         assert states == [State.COMPLETED, State.PENDING, State.QUEUED, State.CANCELLED]

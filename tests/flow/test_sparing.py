@@ -9,7 +9,7 @@ import pytest
 
 from app.flow.watch import sparing
 from app.flow.watch.sparing import Sparing
-from tests.flow.harness import FakeClock
+from tests.flow.harness import FakeClock, until
 
 
 @pytest.fixture
@@ -63,12 +63,10 @@ async def test_turns_are_taken_one_after_the_other_and_given_back_by_who_leaves(
 
     first, second = asyncio.Event(), asyncio.Event()
     tasks = [asyncio.create_task(work("first", first)), asyncio.create_task(work("second", second))]
-    while not entered:  # noqa: ASYNC110 - it tells nobody
-        await asyncio.sleep(0)
+    await until(lambda: entered)
     assert (entered, turns.is_taken) == (["first"], True)
     tasks[0].cancel()
-    while len(entered) < 2:  # noqa: ASYNC110 - it tells nobody
-        await asyncio.sleep(0)
+    await until(lambda: len(entered) == 2)
     tasks[1].cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert not turns.is_taken
@@ -83,8 +81,7 @@ async def test_who_leaves_while_it_rests_keeps_no_turn(monkeypatch: pytest.Monke
     async with turns:
         clock.flow(60)
     waiting = asyncio.create_task(turns.__aenter__())
-    while not turns.is_taken:  # noqa: ASYNC110 - it tells nobody
-        await asyncio.sleep(0)
+    await until(lambda: turns.is_taken)
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
