@@ -148,7 +148,10 @@ async def _traces(settings: Settings) -> AsyncIterator[Traces | None]:
         raise BadSettings(
             f"FAIRLANE_TRACES needs what the extra otel installs, pip install 'fairlane[otel]': {error}"
         ) from error
-    traces = Traces()
+    try:
+        traces = Traces()
+    except ValueError as error:
+        raise BadSettings(f"an OTEL_ variable cannot be used: {error}") from error
     try:
         yield traces
     finally:

@@ -105,8 +105,9 @@ def _seconds(raw: str) -> float:
     return number
 
 
-def _setting(default: str, parse: Callable[[str], Any], means: str) -> Any:
-    return field(metadata={"default": default, "parse": parse, "means": means})
+def _setting(default: str, parse: Callable[[str], Any], means: str, *, none: str = "none") -> Any:
+    """`none` is the word for None."""
+    return field(metadata={"default": default, "parse": parse, "means": means, "none": none})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +141,10 @@ class Settings:
         "30", _whole(1, 3600), "seconds between two comparisons of memory with the database, which mend what differs"
     )
     retention_days: int | None = _setting(
-        "30", _days, "days after its end that a finished job is deleted with its attempts; never: kept for ever"
+        "30",
+        _days,
+        "days after its end that a finished job is deleted with its attempts; never: kept for ever",
+        none="never",
     )
     log_format: str = _setting(
         "auto", _one_of("auto", "console", "json"), "console, json, or auto: console on a terminal"
@@ -157,10 +161,8 @@ class Settings:
 
     def shown(self) -> dict[str, str]:
         """Every setting as text, by its variable's name, without the password in the database's address."""
-        texts = {PREFIX + f.name.upper(): _as_text(getattr(self, f.name)) for f in fields(self)}
+        texts = {PREFIX + f.name.upper(): _as_text(getattr(self, f.name), f.metadata["none"]) for f in fields(self)}
         texts[PREFIX + "DATABASE_URL"] = without_password(self.database_url)
-        if self.retention_days is None:
-            texts[PREFIX + "RETENTION_DAYS"] = "never"
         return texts
 
 
@@ -212,7 +214,7 @@ def without_password(url: str) -> str:
     return urlunsplit(parts._replace(netloc=f"{user}:***@{host}"))
 
 
-def _as_text(value: object) -> str:
+def _as_text(value: object, none: str) -> str:
     if value is None:
-        return "none"
+        return none
     return str(value).lower() if isinstance(value, bool) else str(value)

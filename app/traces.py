@@ -7,6 +7,7 @@ import asyncio
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from http import HTTPMethod
 from importlib.metadata import version
 from threading import Thread
 from typing import Final
@@ -28,7 +29,6 @@ CLOSE_SEC: Final = 2.0
 """How long the end of the service waits for the last spans to be sent."""
 
 _INCOMING: Final = frozenset({b"traceparent", b"tracestate"})
-_METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _FAULT: Final = 500
 
 
@@ -75,7 +75,7 @@ class Traces:
         await asyncio.to_thread(sending.join, CLOSE_SEC)
 
     async def _serve(self, app: ASGIApp, scope: HTTPScope, receive: Receive, send: Send) -> None:
-        method = scope["method"] if scope["method"] in _METHODS else "_OTHER"
+        method = scope["method"] if scope["method"] in HTTPMethod.__members__ else "_OTHER"
         span = self._tracer.start_span(
             method,
             context=self._context_of(_incoming(scope)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -66,6 +67,14 @@ def empty_database(databases: Databases) -> Iterator[Database]:
     made = databases.create(migrated=False)
     yield made
     databases.drop(made)
+
+
+@pytest.fixture
+def unused_port() -> Iterator[int]:
+    """A port where nobody listens, and nobody else can: it is bound, and no more."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
 
 
 @pytest.fixture

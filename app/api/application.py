@@ -44,28 +44,23 @@ def create_litestar(core: Core, emit: Emit, scrape: service.Scrape = service.not
         ],
         before_request=refuse_unread,
         debug=False,
-        dependencies={name: Provide(each, sync_to_thread=False) for name, each in _PROVIDED.items()},
+        dependencies={
+            "core": Provide(_core, sync_to_thread=False),
+            "scrape": Provide(lambda: scrape, sync_to_thread=False),
+        },
         exception_handlers={Exception: error_handler(emit)},
         logging_config=None,
         openapi_config=_document(),
         pdb_on_exception=False,
         request_class=CheckedRequest,
         request_max_body_size=_BODY_BYTES,
-        state=State({"core": core, "scrape": scrape}),
+        state=State({"core": core}),
     )
 
 
 def _core(state: State) -> Core:
     core: Core = state.core
     return core
-
-
-def _scrape(state: State) -> service.Scrape:
-    scrape: service.Scrape = state.scrape
-    return scrape
-
-
-_PROVIDED: Final = {"core": _core, "scrape": _scrape}
 
 
 def _document() -> OpenAPIConfig:

@@ -33,13 +33,18 @@ async def refuse_unread(request: Request[Any, Any, Any]) -> None:
     """Refuse what the handler would not look at: an id that cannot be one, a query or a body it does not take."""
     if not isinstance(request, CheckedRequest):
         raise TypeError("the application reads its requests by CheckedRequest")
+    refuse_unserved(request)
+    if request.query_kind is None:
+        request.query(Nothing)
+    if request.body_kind is None and (body := await request.body()):
+        decode_body(body, Nothing)
+
+
+def refuse_unserved(request: Request[Any, Any, Any]) -> None:
+    """Refuse a method that nobody serves, and an id that cannot be one."""
     if request.method == "OPTIONS":  # Litestar would answer it by itself
         path = request.scope["path_template"]
         allowed = next(route.methods for route in request.app.routes if route.path_format == path)
         raise MethodNotAllowedException(headers={"allow": ", ".join(allowed)})
     if not _JOB_ID.fullmatch(request.path_params.get("job_id", "0" * 32)):
         raise NotFound("job")
-    if request.query_kind is None:
-        request.query(Nothing)
-    if request.body_kind is None and (body := await request.body()):
-        decode_body(body, Nothing)

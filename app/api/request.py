@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from litestar import Request
 from litestar.exceptions import InternalServerException
+from litestar.types import Receive
 
 from app.api.decode import INVALID_JSON, decode_body, decode_query, fault_of
 from app.api.errors import ClientGone, NotJson
@@ -30,15 +31,19 @@ class CheckedRequest(Request[Any, Any, Any]):
 
     async def body(self) -> bytes:
         """The body; a body that does not say it is JSON is refused, and so is none where one is taken."""
-        try:
-            body = await super().body()
-        except InternalServerException as error:  # Litestar's word for a client that hung up in mid-body
-            raise ClientGone from error
+        body = await self.received()
         if body and not self._is_json:
             raise NotJson
         if not body and self.body_kind:
             raise InvalidRequest(INVALID_JSON)
         return body
+
+    async def received(self) -> bytes:
+        """The body, whatever it is."""
+        try:
+            return await super().body()
+        except InternalServerException as error:  # Litestar's word for a client that hung up in mid-body
+            raise ClientGone from error
 
     async def json(self) -> Any:
         """The struct that the handler takes as `data`."""
@@ -79,7 +84,7 @@ class CheckedRequest(Request[Any, Any, Any]):
     async def unless_gone(self, work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[None]] | None = None) -> T:
         """What `work` gives. If the client hangs up first, `work` is cancelled, and undone if it came to its end."""
         working = asyncio.create_task(work)
-        gone = asyncio.create_task(self._hung_up())
+        gone = asyncio.create_task(hung_up(self.receive))
         try:
             await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not gone.done():
@@ -91,10 +96,6 @@ class CheckedRequest(Request[Any, Any, Any]):
         if not working.cancelled() and not working.exception() and undo is not None:
             await undo(working.result())
         raise ClientGone
-
-    async def _hung_up(self) -> None:
-        while (await self.receive())["type"] != "http.disconnect":
-            pass
 
     @property
     def _is_json(self) -> bool:
@@ -109,3 +110,9 @@ class CheckedRequest(Request[Any, Any, Any]):
             yield FieldError(KEY_HEADER, "must be given once")
         elif kind.key_header == "taken" and keys and (message := fault_of(keys[0], IdempotencyKey)):
             yield FieldError(KEY_HEADER, message)
+
+
+async def hung_up(receive: Receive) -> None:
+    """Wait until the client does."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

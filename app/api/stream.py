@@ -11,6 +11,7 @@ from typing import Final
 from litestar.response.base import ASGIResponse
 from litestar.types import HTTPResponseBodyEvent, Receive, Scope, Send
 
+from app.api.request import hung_up
 from app.flow.watch.feed import Feed, Watcher
 
 QUIET_SEC: Final = 15.0
@@ -45,7 +46,7 @@ class EventStream(ASGIResponse):
 
     async def send_body(self, send: Send, receive: Receive) -> None:
         sending = asyncio.create_task(self._send_events(send), name="event stream")
-        gone = asyncio.create_task(_hung_up(receive), name="event stream's client")
+        gone = asyncio.create_task(hung_up(receive), name="event stream's client")
         try:
             await asyncio.wait({sending, gone, self._ended}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -63,11 +64,6 @@ class EventStream(ASGIResponse):
         async for event in self._events:
             async with asyncio.timeout(_STUCK_SEC):
                 await send(_part(event))
-
-
-async def _hung_up(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _part(body: bytes) -> HTTPResponseBodyEvent:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 
 import click
 
 from app.cli.connection import connected
-from app.cli.fields import print_field
-from app.cli.jobs import STYLES
+from app.cli.fields import moment_text, print_fields
 from app.cli.json_lines import print_json
 from app.cli.names import JOB_ID
-from app.cli.printable import ago
-from app.cli.terminal import is_terminal
 from app.client import Client, Explanation, Terms
-from app.clock import rfc3339
 
 _NAMED = 10
 
@@ -33,8 +28,7 @@ def explain(client: Client, job_id: str, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    for label, text in _lines(found):
-        print_field(label, text, style=STYLES[found.state] if label == "state" else "")
+    print_fields(_lines(found), found.state)
 
 
 def _lines(found: Explanation) -> Iterator[tuple[str, str]]:
@@ -46,7 +40,9 @@ def _lines(found: Explanation) -> Iterator[tuple[str, str]]:
     for number, reason in enumerate(found.reasons):
         yield "" if number else "why", f"{reason.text} [{reason.code}]"
     if found.estimate is not None:
-        earliest, likely, latest = map(_time, (found.estimate.earliest, found.estimate.likely, found.estimate.latest))
+        earliest, likely, latest = map(
+            moment_text, (found.estimate.earliest, found.estimate.likely, found.estimate.latest)
+        )
         yield "likely", f"{likely}\nearliest {earliest}\nlatest {latest}"
     yield "to be next", found.to_be_next.text
     if found.terms is not None:
@@ -62,10 +58,6 @@ def _whose(found: Explanation) -> str:
     if by_number[_NAMED:]:
         lines.append(f"\n{len(by_number) - _NAMED} others {sum(number for _, number in by_number[_NAMED:])}")
     return "".join(lines)
-
-
-def _time(moment: datetime) -> str:
-    return f"{rfc3339(moment)}  ({ago(moment)})" if is_terminal() else rfc3339(moment)
 
 
 def _sum(terms: Terms) -> str:

@@ -9,13 +9,11 @@ from typing import Any
 import click
 
 from app.cli.connection import connected
-from app.cli.fields import print_field
-from app.cli.jobs import STYLES
+from app.cli.fields import moment_text, print_fields
 from app.cli.json_lines import as_line, as_object, print_json
 from app.cli.names import JOB_ID
 from app.cli.printable import ago
 from app.cli.tables import Column, print_table
-from app.cli.terminal import is_terminal
 from app.client import Attempt, Client, Job
 from app.clock import rfc3339
 
@@ -58,8 +56,7 @@ def job(client: Client, job_id: str, *, as_json: bool) -> None:
     if as_json:
         print_json(found, attempts=[as_object(attempt) for attempt in attempts])
         return
-    for label, text in _lines(found):
-        print_field(label, text, style=STYLES[found.state] if label == "state" else "")
+    print_fields(_lines(found), found.state)
     if attempts:
         click.echo()
         print_table(ATTEMPTS, attempts)
@@ -90,7 +87,7 @@ def _text(job: Job, name: str, value: Any) -> str:
         case "timeout_sec", _:
             return f"{value} s"
         case _, datetime():
-            return f"{_time(value)}  ({ago(value)})" if is_terminal() else _time(value)
+            return moment_text(value)
     return str(value)
 
 

@@ -4,6 +4,7 @@ one. It imports the store where it needs it, so that nobody else waits for it.""
 from __future__ import annotations
 
 import re
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import click
 
 from app.cli.flags import finish, settings_flags, settings_from
 from app.cli.report_formats import FORMATS, Format, Portions
+from app.cli.terminal import is_terminal
 
 if TYPE_CHECKING:
     from app.store.reports import Report, Wanted
@@ -207,18 +209,30 @@ async def _at_most(most: int | None, portions: Portions) -> Portions:
 def _to(output: Path | None, form: Format) -> Iterator[IO[bytes]]:
     """Where the report goes. A file is there as a whole or, if anything fails, as it was."""
     if output is None:
-        if form.is_binary and sys.stdout.isatty():
+        if form.is_binary and is_terminal():
             raise click.UsageError("this is nothing for a terminal; name a file with --output")
         yield sys.stdout.buffer
         return
     if form.is_for_people:
         raise click.UsageError("a table is printed; --output is for csv, json and parquet")
-    part = output.with_name(output.name + ".part")
     try:
+        with _written(output.resolve()) as file:
+            yield file
+    except (OSError, RuntimeError) as error:  # the second: links in a circle
+        why = error.strerror if isinstance(error, OSError) else "its links lead in a circle"
+        raise click.ClickException(f"{output} cannot be written: {why}") from error
+
+
+@contextmanager
+def _written(target: Path) -> Iterator[IO[bytes]]:
+    if target.exists() and not target.is_file():  # a pipe, say, which nothing can take the place of
+        with target.open("wb") as file:
+            yield file
+        return
+    from app.store.files import unfinished
+
+    mode = stat.S_IMODE(target.stat().st_mode) | stat.S_IWUSR if target.exists() else 0o666
+    with unfinished(target, mode) as part:
         with part.open("wb") as file:
             yield file
-        part.replace(output)
-    except OSError as error:
-        raise click.ClickException(f"{output} cannot be written: {error.strerror}") from error
-    finally:
-        part.unlink(missing_ok=True)
+        part.replace(target)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from http import HTTPMethod
 from typing import Any, Final
 
 from prometheus_client import Metric, ProcessCollector
@@ -13,7 +14,7 @@ from app import events
 from app.events import Event
 from app.flow.core import Core
 from app.flow.housekeeping import Housekeeper
-from app.flow.moves import Moved
+from app.flow.moves import Ended, Moved
 from app.flow.watch.few_names import FewNames
 from app.metrics.exposition import write
 from app.metrics.gauges import gauges
@@ -25,7 +26,6 @@ from app.settings import Settings
 _NEW, _GONE = "new", "gone"
 _REFUSALS: Final = ("rate", "max_queued")
 _LOOPS: Final = ("ticker", "writer", "moves")
-_METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _OTHER_METHOD, _NO_ROUTE = "other", "none"
 
 
@@ -80,7 +80,7 @@ class Meter:
             instruments.moves(queue, old, new).inc(n)
         for moved in moves:
             if moved.ended is not None:
-                self._ended(moved)
+                self._ended(moved.queue, moved.ended)
             elif moved.new is State.SCHEDULED:
                 self._claimed(moved)
         if self._tenants is not None:
@@ -109,11 +109,9 @@ class Meter:
         if self._tenants is not None:
             self._tenants.claimed(moved.tenant, job.cost, wait_sec)
 
-    def _ended(self, moved: Moved) -> None:
-        if moved.ended is None:
-            return
-        outcome, started_at, ended_at = moved.ended
-        queue = self._core.queue_labels.of(moved.queue)
+    def _ended(self, in_queue: str, attempt: Ended) -> None:
+        outcome, started_at, ended_at = attempt
+        queue = self._core.queue_labels.of(in_queue)
         self._instruments.attempts(queue, outcome).inc()
         if started_at is not None:
             self._instruments.run(queue).observe((ended_at - started_at).total_seconds())
@@ -127,7 +125,7 @@ class Meter:
         self._instruments.lateness().observe(max(0.0, event.late_ms / 1000))
 
     def _served(self, event: events.RequestServed) -> None:
-        method = event.method if event.method in _METHODS else _OTHER_METHOD
+        method = event.method if event.method in HTTPMethod.__members__ else _OTHER_METHOD
         route = event.route or _NO_ROUTE
         self._instruments.requests(method, route, event.status).inc()
         self._instruments.request(method, route).observe(event.took_ms / 1000)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Final
 from app.errors import FairlaneError
 from app.store.dialect import SQLITE
 from app.store.engine import parse_url
+from app.store.files import unfinished
 
 _PATIENCE_SEC: Final = 30.0
 _COUNTED: Final = ("jobs", "job_attempts", "tenants")
@@ -46,10 +46,11 @@ def make(url: str, target: Path) -> Snapshot:
     source = Path(address.target)
     with _in_words():
         _refuse(source, target)
-        with _unfinished(source, target) as unfinished:
-            _copy(source, unfinished)
-            made = Snapshot(unfinished.stat().st_size, *_rows_of(unfinished))
-            _settle(unfinished, target)
+        # Nobody may read it who may not read the database.
+        with unfinished(target, stat.S_IMODE(source.stat().st_mode) | stat.S_IWUSR) as copy:
+            _copy(source, copy)
+            made = Snapshot(copy.stat().st_size, *_rows_of(copy))
+            _settle(copy, target)
     return made
 
 
@@ -60,19 +61,6 @@ def _refuse(source: Path, target: Path) -> None:
         raise NoSnapshot(f"{target} would be in a folder that does not exist")
     if target.exists() or target.is_symlink():
         raise _there_already(target)
-
-
-@contextmanager
-def _unfinished(source: Path, target: Path) -> Iterator[Path]:
-    """A file beside `target` for what is not complete yet, to be read by nobody who may not read `source`; nothing is
-    left under its name."""
-    path = target.with_name(f".fairlane-{uuid.uuid4().hex}.part")  # not with the target's name, which may be long
-    mode = stat.S_IMODE(source.stat().st_mode) | stat.S_IWUSR
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
-    try:
-        yield path
-    finally:
-        path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -96,18 +84,18 @@ def _rows_of(copy: Path) -> Iterator[int]:
             yield rows
 
 
-def _settle(unfinished: Path, target: Path) -> None:
+def _settle(copy: Path, target: Path) -> None:
     """Give the file its name, once it is on the disk. A link, since it never replaces what has come there meanwhile."""
-    with unfinished.open("rb") as file:
+    with copy.open("rb") as file:
         os.fsync(file.fileno())
     try:
-        target.hardlink_to(unfinished)
+        target.hardlink_to(copy)
     except FileExistsError:
         raise _there_already(target) from None
     except OSError:  # a file system without links
         if target.exists():
             raise _there_already(target) from None
-        unfinished.rename(target)
+        copy.rename(target)
 
 
 def _there_already(target: Path) -> NoSnapshot:

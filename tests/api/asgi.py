@@ -11,9 +11,17 @@ import httpx
 import msgspec
 from litestar.types import ASGIApp
 
+from app.api.application import create_app
 from app.api.front import Front
+from app.main import Service
+from tests.flow.harness import Running
 
 Headers = list[tuple[bytes, bytes]]
+
+
+def app_of(service: Service | Running) -> Front:
+    """The application as the service serves it, with its metrics."""
+    return create_app(service.core, service.core.emit, service.meter.scrape)
 
 
 def client_of(front: Front) -> httpx.AsyncClient:

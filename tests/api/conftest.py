@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from app.api.application import create_app
 from app.events import Event, RequestFailed
 from app.flow.core import Core
 from app.main import Service, running
 from app.settings import read_settings
-from tests.api.asgi import client_of
+from tests.api.asgi import app_of, client_of
 from tests.databases import Database
 
 
@@ -39,6 +38,6 @@ async def core(whole: Service) -> Core:
 @pytest.fixture
 async def client(whole: Service, events: list[Event]) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the real service, none of whose requests may meet a fault of ours."""
-    async with client_of(create_app(whole.core, whole.core.emit, whole.meter.scrape)) as opened:
+    async with client_of(app_of(whole)) as opened:
         yield opened
     assert not [event.error for event in events if isinstance(event, RequestFailed)]

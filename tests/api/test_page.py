@@ -17,10 +17,11 @@ from app.api.page import bell, explanations
 from app.api.page.explanations import Explanations
 from app.api.page.shared import Shared
 from app.errors import Unavailable
+from app.events import Event, RequestFailed
 from app.flow import look
 from app.flow.core import Core, Phase
 from app.flow.watch import overview
-from tests.api.asgi import client_of
+from tests.api.asgi import Call, client_of
 from tests.flow.harness import FakeClock
 
 EVIL: Final = "<img src=x onerror=alert(1)>"
@@ -180,7 +181,7 @@ class TestShowing:
     async def test_searching_leaves_out_what_is_left_empty(self, client: httpx.AsyncClient) -> None:
         mine = await _submit(client, tenant="acme", test_suite="one")
         other = await _submit(client, tenant="globex", test_suite="two")
-        page = await _shown(client, "/page/jobs", id="", tenant=" acme ", test_suite="", queue="", state="")
+        page = await _shown(client, "/page/jobs", id="", tenant="acme", test_suite=" ", queue="", state="")
         assert mine["id"] in page
         assert other["id"] not in page
         assert 'href="/page/tenant?name=acme"' in page
@@ -189,6 +190,26 @@ class TestShowing:
         assert by_id.headers["location"] == f"/page/jobs/{mine['id']}"
         for none in ("x", "\r\nLocation: //evil.test", "//evil.test", "../..", "ä", mine["id"] + "0"):
             assert "Job not found" in await _shown(client, "/page/jobs", 404, id=none)
+
+    async def test_a_name_is_looked_for_as_it_is(self, client: httpx.AsyncClient) -> None:
+        spaced, other = await _submit(client, tenant=" acme "), await _submit(client, tenant="acme")
+        [link] = re.findall(r'href="(/page/jobs\?tenant=[^"]*)"', await _shown(client, "/page/tenant", name=" acme "))
+        page = await _shown(client, unescape(link))
+        assert spaced["id"] in page
+        assert other["id"] not in page
+
+    async def test_a_queue_that_is_not_there_is_not_made_by_pausing_it(self, client: httpx.AsyncClient) -> None:
+        assert "Queue not found" in await _shown(client, "/page/queue/switch", 404, name="defualt", to="paused")
+        form = {"name": "defualt", "to": "paused"}
+        answer = await client.post("/page/queue/switch", data=form, headers={"Sec-Fetch-Site": "same-origin"})
+        assert answer.status_code == 404
+        assert [queue["name"] for queue in (await client.get("/queues")).json()] == ["default"]
+
+    async def test_other_methods_are_refused_as_everywhere(self, client: httpx.AsyncClient) -> None:
+        for path in ("/", "/page/jobs", "/page/tenant/switch"):
+            answer = await client.options(path)
+            assert answer.status_code == 405
+            assert "GET" in answer.headers["allow"]
 
     async def test_older_jobs_are_a_page_further(self, client: httpx.AsyncClient) -> None:
         for _ in range(2):
@@ -239,9 +260,8 @@ class TestShowing:
             return core.counts.__class__.busiest(core.counts, 20)
 
         monkeypatch.setattr(core.counts, "busiest", looked)
-        for _ in range(5):
-            await _shown(client, "/")
-        assert looks < 5
+        await asyncio.gather(*(_shown(client, "/") for _ in range(5)))
+        assert looks == 1
 
     async def test_while_the_database_is_away_not_everybody_waits_for_it(self) -> None:
         clock, tries = FakeClock(), 0
@@ -392,3 +412,18 @@ async def test_a_fault_is_a_page_that_says_nothing_of_it(core: Core, monkeypatch
     async with client_of(create_app(core, lambda _: None)) as client:
         page = await _shown(client, "/", 500)
     assert "secret" not in page
+
+
+async def test_a_client_that_hangs_up_in_the_midst_of_a_form_is_no_fault_of_ours(core: Core) -> None:
+    heard: list[Event] = []
+    call = Call(
+        method="POST",
+        path=b"/page/tenant/switch",
+        headers=[(b"host", b"here"), (b"sec-fetch-site", b"same-origin"), (b"content-length", b"99")],
+        body=(b"name=",),
+        is_complete=False,
+    )
+    call.hangs_up.set()
+    await call.of(create_app(core, heard.append))
+    assert call.status == 499
+    assert [event for event in heard if isinstance(event, RequestFailed)] == []

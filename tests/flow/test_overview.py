@@ -7,6 +7,7 @@ from typing import NoReturn
 
 import pytest
 
+from app.errors import NotFound
 from app.flow.dispatch import ClaimRequest, claim
 from app.flow.tenancy import put_queue, put_tenant
 from app.flow.watch.division import divide_given
@@ -65,7 +66,8 @@ async def test_queues_stand_by_how_much_is_in_them(database: Database) -> None:
             QueueLine("empty", paused=True, pending=0, queued=0, running=0),
         ]
         assert await queue_line(core, "full") == seen.queues[0]
-        assert await queue_line(core, "none") is None
+        with pytest.raises(NotFound):
+            await queue_line(core, "none")
 
 
 async def test_no_look_and_no_tick_reads_every_queue_that_was_ever_named(

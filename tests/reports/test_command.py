@@ -9,13 +9,17 @@ import json
 import os
 import shlex
 import shutil
-import socket
+import stat
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
@@ -112,15 +116,19 @@ def test_rows_are_chosen_by_time_and_tenant(sample: Database) -> None:
 
 
 def test_single_jobs_are_those_of_the_last_day_unless_told(sample: Database) -> None:
-    now = datetime.now(UTC)
-    for name in ("job-waits", "attempts"):
-        header = fairlane(sample, name, "--format", "csv").stdout.splitlines()
-        assert len(header) == 1, now
-        until = (datetime.fromisoformat(f"{DAY}T09:00:00+00:00") + timedelta(hours=23)).isoformat()
-        rows = fairlane(sample, name, "--format", "json", "--to", until).stdout.splitlines()
-        times = [json.loads(row)["scheduled_at"] for row in rows]
-        assert rows
-        assert all(time is None or time >= f"{DAY}T08:00" for time in times)
+    since = datetime.fromisoformat(f"{DAY}T09:00:00+00:00")
+    until = since + timedelta(days=1)
+    for name, time in (("job-waits", "submitted_at"), ("attempts", "scheduled_at")):
+
+        def times(*arguments: str, name: str = name, time: str = time) -> list[datetime]:
+            rows = fairlane(sample, name, "--format", "json", *arguments).stdout.splitlines()
+            return [datetime.fromisoformat(json.loads(row)[time]) for row in rows]
+
+        assert times() == []
+        last_day = times("--to", until.isoformat())
+        assert last_day
+        assert all(since <= each < until for each in last_day)
+        assert len(times("--from", DAY, "--to", until.isoformat())) > len(last_day)
 
 
 def test_a_table_has_a_hundred_rows_unless_told(sample: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,19 +167,39 @@ def test_names_of_views_are_names_too(sample: Database) -> None:
     assert fairlane(sample, "report_queue_depth").stdout == fairlane(sample, "queue-depth").stdout
 
 
-def test_a_report_that_takes_too_long_is_ended(
+def names_in(folder: Path) -> list[str]:
+    return [each.name for each in folder.iterdir()]
+
+
+@asynccontextmanager
+async def jobs_are_locked(database: Database) -> AsyncIterator[None]:
+    """Whoever reads them waits, on Postgres. On SQLite readers wait for nobody."""
+    if database.kind == "sqlite":
+        yield
+        return
+    connection = await asyncpg.connect(database.url)
+    try:
+        async with connection.transaction():
+            await connection.execute("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE")
+            yield
+    finally:
+        await connection.close()
+
+
+async def test_a_report_that_takes_too_long_is_ended(
     sample: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.store.dialect._STEPS_BETWEEN_LOOKS", 1)
+    timeout = "0.001" if sample.kind == "sqlite" else "0.5"
     file = tmp_path / "x.csv"
     file.write_text("as it was")
-    ended = fairlane(
-        sample, "job-waits", "--timeout", "0.001", "--from", DAY, "--format", "csv", "-o", str(file), code=1
-    )
+    asked = ("job-waits", "--timeout", timeout, "--from", DAY, "--format", "csv", "-o", str(file))
+    async with jobs_are_locked(sample):
+        ended = await asyncio.to_thread(fairlane, sample, *asked, code=1)
 
-    assert "it took longer than 0.001 s; --from, --to and --limit ask for less" in ended.stderr
+    assert f"it took longer than {timeout} s; --from, --to and --limit ask for less" in ended.stderr
     assert file.read_text() == "as it was"
-    assert list(tmp_path.iterdir()) == [file]
+    assert names_in(tmp_path) == [file.name]
 
 
 def test_parquet_says_what_it_needs(sample: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,11 +223,9 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_database_that_is_away_is_not_taken_for_the_output() -> None:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # and nobody listens
-        url = f"postgresql://somebody@127.0.0.1:{bound.getsockname()[1]}/fairlane"
-        assert "the database cannot be reached: " in fairlane(url, "workers", "--format", "csv", code=1).stderr
+def test_a_database_that_is_away_is_not_taken_for_the_output(unused_port: int) -> None:
+    url = f"postgresql://somebody@127.0.0.1:{unused_port}/fairlane"
+    assert "the database cannot be reached: " in fairlane(url, "workers", "--format", "csv", code=1).stderr
 
 
 def test_an_old_schema_is_said(empty_database: Database) -> None:
@@ -253,3 +279,39 @@ async def test_it_reads_beside_a_server_and_cannot_write(database: Database) -> 
             async with engine.begin() as connection:
                 await connection.execute(text("DELETE FROM jobs"))
         await engine.dispose()
+
+
+def test_a_file_takes_the_place_of_nothing_but_itself(sample: Database, tmp_path: Path) -> None:
+    chosen = ("workers", *MORNING, "--format", "csv")
+    printed = fairlane(sample, *chosen).stdout
+    kept, somebodys, link = tmp_path / "kept.csv", tmp_path / "kept.csv.part", tmp_path / "link.csv"
+    for file in (kept, somebodys):
+        file.write_text("old")
+    kept.chmod(0o640)
+    link.symlink_to(kept)
+
+    fairlane(sample, *chosen, "--output", str(link))
+
+    assert kept.read_text() == printed
+    assert (stat.S_IMODE(kept.stat().st_mode), link.is_symlink(), somebodys.read_text()) == (0o640, True, "old")
+    assert sorted(tmp_path.iterdir()) == [kept, somebodys, link]
+
+
+def test_a_pipe_is_written_to(sample: Database, tmp_path: Path) -> None:
+    pipe, chosen = tmp_path / "pipe", ("workers", *MORNING, "--format", "csv")
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as beside:
+        reading = beside.submit(pipe.read_text)
+        fairlane(sample, *chosen, "--output", str(pipe))
+        assert reading.result() == fairlane(sample, *chosen).stdout
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("name", ["x" * 253, "x" * 300, "there/is/no/folder.csv", "circle"])
+def test_a_file_that_cannot_be_is_said(sample: Database, tmp_path: Path, name: str) -> None:
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    path = tmp_path / name
+    can_be = name == "x" * 253
+    said = fairlane(sample, "workers", "--format", "csv", "--output", str(path), code=0 if can_be else 1)
+    assert path.is_file() == can_be
+    assert can_be or f"{path} cannot be written: " in said.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -101,3 +102,12 @@ def test_without_the_extra_a_sentence_says_what_is_missing(tmp_path: Path) -> No
 def test_a_service_that_is_not_traced_loads_nothing_of_it() -> None:
     look = "import sys, app.main; sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     subprocess.run([sys.executable, "-c", look], timeout=60, check=True)
+
+
+def test_a_variable_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+    environ = {**os.environ, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "5000"}  # more than its queue holds
+    command = [sys.executable, "-c", SERVE]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path, env=environ)
+    assert ended.returncode == 1
+    assert "an OTEL_ variable cannot be used: " in ended.stderr + ended.stdout
+    assert "Traceback" not in ended.stderr

@@ -21,6 +21,7 @@ from app.flow.cancel import cancel
 from app.flow.core import Core
 from app.flow.retry import retry
 from app.flow.tenancy import get_tenant, patch_tenant, put_queue
+from app.flow.watch.overview import queue_line
 
 _SWITCHING = {"paused": "Pause", "resumed": "Resume"}
 
@@ -75,16 +76,12 @@ async def ask_to_switch_tenant(core: NamedDependency[Core], request: PageRequest
     """Whether a tenant is really to be paused, or to go on."""
     wanted = request.query(Switch)
     await get_tenant(core, wanted.name)
-    pausing = "None of its jobs is given to a worker until it is resumed; those that run go on."
-    return _confirm(
-        _SWITCHING[wanted.to],
-        f"{_SWITCHING[wanted.to]} tenant",
-        wanted.name,
-        pausing if wanted.to == "paused" else "Its jobs are given to workers again.",
-        "/page/tenant/switch",
+    return _confirm_switch(
+        wanted,
+        "tenant",
         links.tenant(wanted.name),
-        fields=wanted.given(),
-        is_dangerous=wanted.to == "paused",
+        paused="None of its jobs is given to a worker until it is resumed; those that run go on.",
+        resumed="Its jobs are given to workers again.",
     )
 
 
@@ -121,19 +118,16 @@ async def weigh(core: NamedDependency[Core], request: PageRequest) -> Redirect:
 
 
 @get("/page/queue/switch", include_in_schema=False)
-async def ask_to_switch_queue(request: PageRequest) -> Response[str]:
+async def ask_to_switch_queue(core: NamedDependency[Core], request: PageRequest) -> Response[str]:
     """Whether a queue is really to be paused, or to go on."""
     wanted = request.query(Switch)
-    pausing = "Nothing in it is given to a worker until it is resumed; what runs goes on."
-    return _confirm(
-        _SWITCHING[wanted.to],
-        f"{_SWITCHING[wanted.to]} queue",
-        wanted.name,
-        pausing if wanted.to == "paused" else "Workers get its jobs again.",
-        "/page/queue/switch",
+    await queue_line(core, wanted.name)
+    return _confirm_switch(
+        wanted,
+        "queue",
         links.queue(wanted.name),
-        fields=wanted.given(),
-        is_dangerous=wanted.to == "paused",
+        paused="Nothing in it is given to a worker until it is resumed; what runs goes on.",
+        resumed="Workers get its jobs again.",
     )
 
 
@@ -141,8 +135,24 @@ async def ask_to_switch_queue(request: PageRequest) -> Response[str]:
 async def switch_queue(core: NamedDependency[Core], request: PageRequest) -> Redirect:
     """A queue is paused, or goes on."""
     wanted = await request.filled_in(Switch)
+    await queue_line(core, wanted.name)  # or a name that was mistyped would make one
     await put_queue(core, wanted.name, paused=wanted.to == "paused")
     return see(links.queue(wanted.name, done=wanted.to))
+
+
+def _confirm_switch(wanted: Switch, kind: str, back: str, *, paused: str, resumed: str) -> Response[str]:
+    doing = _SWITCHING[wanted.to]
+    is_pause = wanted.to == "paused"
+    return _confirm(
+        doing,
+        f"{doing} {kind}",
+        wanted.name,
+        paused if is_pause else resumed,
+        f"/page/{kind}/switch",
+        back,
+        fields=wanted.given(),
+        is_dangerous=is_pause,
+    )
 
 
 def _confirm(

@@ -106,8 +106,6 @@ async def show_queue(core: NamedDependency[Core], request: PageRequest) -> Respo
     """One queue."""
     address = request.query(Address)
     line = await queue_line(core, address.name)
-    if line is None:
-        raise NotFound("queue")
     newest = await look.list_jobs(core, JobFilter(queue=line.name, limit=10))
     return page(
         "queue.html",
@@ -121,7 +119,7 @@ async def show_queue(core: NamedDependency[Core], request: PageRequest) -> Respo
 
 def _job_id(text: str) -> str:
     """The id that somebody has pasted, from wherever. Raises `NotFound` for what can be none."""
-    job_id = text.replace("-", "").lower()
+    job_id = text.strip().replace("-", "").lower()
     if fault_of(job_id, JobId):
         raise NotFound("job")
     return job_id

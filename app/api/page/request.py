@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from litestar import Request
 
 from app.api.decode import decode_query
 from app.api.errors import ForeignForm
+from app.api.guards import refuse_unserved
 from app.api.request import CheckedRequest
 from app.api.schemas import Asked
-from app.errors import InvalidRequest, NotFound
+from app.errors import InvalidRequest
 
 A = TypeVar("A", bound=Asked)
-
-_JOB_ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class PageRequest(CheckedRequest):
@@ -24,7 +22,7 @@ class PageRequest(CheckedRequest):
 
     async def body(self) -> bytes:
         """The body, which is no JSON here."""
-        return await Request.body(self)
+        return await self.received()
 
     async def filled_in(self, kind: type[A]) -> A:
         """The form that was sent."""
@@ -36,16 +34,15 @@ class PageRequest(CheckedRequest):
             pairs = parse_qsl(self.scope["query_string"].decode("ascii"), errors="strict")
         except ValueError:
             raise InvalidRequest("the address must be percent-encoded UTF-8") from None
-        filled = [(name, value.strip()) for name, value in pairs if value.strip()]
+        filled = [(name, value) for name, value in pairs if value.strip()]
         return decode_query(urlencode(filled).encode(), kind)
 
 
 async def refuse_foreign(request: Request[Any, Any, Any]) -> None:
-    """Only forms that stand on our own pages may change anything; an id that cannot be one is not looked for."""
+    """Only forms that stand on our own pages may change anything."""
     if request.method == "POST" and not _is_ours(request):
         raise ForeignForm
-    if not _JOB_ID.fullmatch(request.path_params.get("job_id", "0" * 32)):
-        raise NotFound("job")
+    refuse_unserved(request)
 
 
 def _is_ours(request: Request[Any, Any, Any]) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from app.errors import NotFound
 from app.flow.core import Core
 from app.flow.look import JobFilter, list_jobs
 from app.flow.watch.last_hour import Minute, Shares, Waits
@@ -87,7 +88,7 @@ async def overview(core: Core) -> Overview:
     return Overview(
         at=core.clock.now(),
         since=core.last_hour.since,
-        states=core.counts.by_state,
+        states=core.counts.by_state.copy(),  # the page is written in a thread
         queues=lines,
         queue_count=queue_count,
         tenants=_tenants(core),
@@ -112,11 +113,13 @@ async def _queues(core: Core) -> tuple[list[QueueLine], int]:
     return lines[:SHOWN_QUEUES], number
 
 
-async def queue_line(core: Core, name: str) -> QueueLine | None:
-    """One queue; None if there is none of that name. Raises `Unavailable`."""
+async def queue_line(core: Core, name: str) -> QueueLine:
+    """One queue. Raises `NotFound`, `Unavailable`."""
     async with core.reading() as connection:
         is_paused = await queues.is_paused(connection, name)
-    return None if is_paused is None else _queue_line(core, name, is_paused=is_paused)
+    if is_paused is None:
+        raise NotFound("queue")
+    return _queue_line(core, name, is_paused=is_paused)
 
 
 def _queue_line(core: Core, name: str, *, is_paused: bool) -> QueueLine:
