@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from sqlalchemy import event
 
-from app.api.application import create_app
 from app.events import Event, JobPromoted, Recovered
 from app.flow import dispatch, finish, submit
 from app.flow.core import Core
@@ -24,7 +23,7 @@ from app.flow.submit import JobRequest
 from app.flow.watch.explain import explain
 from app.main import Service, running
 from app.settings import read_settings
-from tests.api.asgi import Call
+from tests.api.asgi import Call, app_of
 from tests.databases import Database, SqliteDatabases, postgres_databases
 
 QUEUED: Final = 100_000
@@ -66,7 +65,8 @@ async def _service(database: Database, listener: Listener) -> AsyncIterator[Serv
 
 
 @contextmanager
-def _databases() -> Iterator[list[Database]]:
+def databases() -> Iterator[list[Database]]:
+    """One on each engine, for one run."""
     with tempfile.TemporaryDirectory() as folder, postgres_databases() as postgres:
         yield [SqliteDatabases(Path(folder)).create(), postgres.create()]
 
@@ -100,7 +100,7 @@ async def _submits(database: Database, core: Core) -> None:
 
 async def _metered(database: Database, service: Service) -> None:
     """What it costs a submit over HTTP to be measured, in the loop's own time: blocks with and without, in turn."""
-    app = create_app(service.core, service.core.emit, service.meter.scrape)
+    app = app_of(service)
 
     async def block() -> float:
         began = time.thread_time()
@@ -280,8 +280,8 @@ def _say(database: Database, what: str, figure: str) -> None:
 
 def main() -> None:
     """Print the figures."""
-    with _databases() as databases:
-        for database in databases:
+    with databases() as both:
+        for database in both:
             asyncio.run(bench(database))
 
 

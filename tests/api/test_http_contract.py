@@ -1,4 +1,4 @@
-"""`api.md`, row by row, over HTTP and on both databases: what each call takes, answers and refuses."""
+"""Call by call over HTTP and on both databases: what each takes, answers and refuses."""
 
 from __future__ import annotations
 

@@ -40,13 +40,9 @@ def fairlane(service: Served) -> Fairlane:
 
 
 @pytest.fixture
-def away() -> Iterator[Fairlane]:
+def away(unused_port: int) -> Fairlane:
     """`fairlane`, pointed at an address where nobody listens."""
-    import socket
-
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield Fairlane(f"http://127.0.0.1:{bound.getsockname()[1]}")
+    return Fairlane(f"http://127.0.0.1:{unused_port}")
 
 
 @pytest.fixture

@@ -186,7 +186,7 @@ def test_a_tenant_that_has_too_many_waiting_stops_it_and_it_says_where(
     monkeypatch.setattr(batches, "MOST_LINES", 2)
     fairlane("tenant", "set", name, "--max-queued", "4")
     file.write_text(lines(name, range(6)))
-    told = fairlane("submit", str(file), "--patience", "0.3", code=5).output
+    told = fairlane("submit", str(file), "--patience", "3", code=5).output
     assert "lines 1 to 4 are stored; send the same again to go on, nothing is stored twice" in told
     fairlane("tenant", "set", name, "--max-queued", "none")
     assert fairlane("submit", str(file)).output == "2 jobs submitted, 4 were stored before\n"

@@ -59,7 +59,7 @@ def test_tenants_are_listed_all_or_those_named(fairlane: Fairlane, name: str) ->
         *("TENANT", "WEIGHT", "QUEUED", "RUNNING", "RATE/S", "BURST", "MOST", "RUNNING", "MOST", "QUEUED", "PAUSED")
     ]
     assert row.split() == [name, "5", "0", "0", "none", "none", "none", "none", "-"]
-    assert row in fairlane("tenants").output or name in fairlane("tenants").output
+    assert fairlane("tenants").output.count(name) == 1
     assert "tenant not found" in fairlane("tenants", "nobody", code=3).output
 
 

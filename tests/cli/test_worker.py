@@ -34,6 +34,14 @@ async def working(fairlane: Fairlane, *arguments: str, **variables: str) -> Asyn
         yield process
 
 
+async def says(process: Process, words: str) -> None:
+    """Wait until it has these words on its standard error, from here on."""
+    assert process.stderr is not None
+    async with asyncio.timeout(PATIENCE_SEC):
+        while words not in (line := (await process.stderr.readline()).decode()):
+            assert line, f"it has ended and never said {words!r}"
+
+
 async def ended(process: Process) -> int:
     async with asyncio.timeout(PATIENCE_SEC):
         await process.communicate()
@@ -142,6 +150,7 @@ async def test_told_to_end_it_lets_a_command_finish_within_the_grace(
     async with working(fairlane, "-q", name, "--shell", "--", command.text) as worker:
         await command.has_begun()
         worker.send_signal(signal.SIGTERM)
+        await says(worker, "is told to end")
         await asyncio.to_thread(pipe.write_text, "go on\n")
         assert await ended(worker) == 0
     assert fairlane.state(job_id) == "completed"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
-from collections.abc import Iterator
 from inspect import signature
 
 import httpx
@@ -41,14 +39,6 @@ from tests.served import PATIENCE_SEC
 
 AT_ONCE = Backoff(0.001, 0.001)
 STATS = {"queue_depth": 0, "total_jobs": 0, "tenant_counts": {}, "state_counts": {}, "queues": {}}
-
-
-@pytest.fixture
-def closed_port() -> Iterator[int]:
-    """A port at which nobody listens, and nobody will."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield bound.getsockname()[1]
 
 
 @pytest.mark.parametrize(
@@ -101,10 +91,10 @@ async def test_an_answer_that_drips_does_not_outlast_a_try(kind: Kind) -> None:
     assert server.received
 
 
-async def test_nobody_there_is_told_with_the_address(kind: Kind, closed_port: int) -> None:
-    url = f"http://127.0.0.1:{closed_port}/prefix"
+async def test_nobody_there_is_told_with_the_address(kind: Kind, unused_port: int) -> None:
+    url = f"http://127.0.0.1:{unused_port}/prefix"
     async with connected(kind, url, backoff=Backoff(1000.0, 1000.0), deadline_sec=5.0) as client:
-        with pytest.raises(Unavailable, match=f"http://127.0.0.1:{closed_port}") as caught:
+        with pytest.raises(Unavailable, match=f"http://127.0.0.1:{unused_port}") as caught:
             await client.submit("acme", "suite")
     assert not caught.value.in_doubt
 

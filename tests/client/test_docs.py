@@ -7,40 +7,21 @@ import re
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Iterator
-from contextlib import redirect_stdout
-from io import StringIO
-from pathlib import Path
 from typing import Any, Final
 
 from app.client import Client
 from tests.databases import Databases
+from tests.pages import PROMISED, blocks, printed_by
 from tests.served import PATIENCE_SEC, serving
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "client.md"
-BLOCK: Final = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-PROMISED: Final = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 PROGRAM: Final = "# worker.py\n"
-
-
-def blocks(url: str) -> Iterator[str]:
-    """The page's blocks, with the address of the service that runs."""
-    yield from (block.replace("http://127.0.0.1:8080", url) for block in BLOCK.findall(PAGE.read_text()))
-
-
-def printed_by(block: str, names: dict[str, Any]) -> list[str]:
-    """The lines that a block prints."""
-    output = StringIO()
-    with redirect_stdout(output):
-        exec(compile(block, str(PAGE), "exec"), names)  # noqa: S102  # this is the page's own code
-    return output.getvalue().splitlines()
 
 
 async def test_every_block_of_the_page_runs_and_prints_what_it_says(sqlite_databases: Databases) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     worker: Process | None = None
     async with serving(sqlite_databases.create().url) as served:
-        for block in blocks(served.url):
+        for block in (each.replace("http://127.0.0.1:8080", served.url) for each in blocks("client.md")):
             if block.startswith(PROGRAM):
                 with Client(served.url) as client:
                     client.cancel_jobs("acme")  # its worker would have a lot to do

@@ -29,7 +29,7 @@ from app.store.schema import job_attempts, jobs
 from tests.contract.model import FINAL, LEASED, WAITING, Answer, Call
 from tests.contract.player import answer_of, report
 from tests.databases import Database
-from tests.flow.harness import FakeClock, Mortal, Running, answers_of
+from tests.flow.harness import FakeClock, Mortal, Running, answers_of, until, until_idle
 from tests.flow.views import assert_memory_equals_sql
 from tests.twin import Step, Twin, read_history, relive
 
@@ -252,11 +252,9 @@ class Crowd:
 
     async def _all_is_answered(self) -> None:
         core = self.running.core
-        await core.write(_nothing)
-        await core.spawned_work()
+        await until_idle(core)
         lines = core.waiting._by_queue.values()
-        while any(waiting.answer.done() for line in lines for waiting in line.values()):  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await until(lambda: not any(waiting.answer.done() for line in lines for waiting in line.values()))
 
     def _assert_final_rows_stay(self, now: Seen) -> None:
         assert now.jobs.keys() >= self.seen.jobs.keys()
@@ -332,7 +330,3 @@ def _set(name: str, settings: TenantSettings) -> Step:
         twin.order.set_tenant(name, weight=settings.weight, max_running=settings.max_running, paused=settings.paused)
 
     return step
-
-
-async def _nothing(_tx: object) -> None:
-    pass

@@ -1,5 +1,5 @@
-"""One job's life as the pages tell it (the design's section 2; the API's Workers), in pure functions over what is to
-be seen of it. It is what the service is compared with, so nothing of it is taken from the service."""
+"""One job's life as it is meant to be, its states and what its worker may say, in pure functions over what is to be
+seen of it. It is what the service is compared with, so nothing of it is taken from the service."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FINAL: Final = ("completed", "failed", "cancelled")
 WAITING: Final = ("pending", "queued")
 LEASED: Final = ("scheduled", "running")
 
-# The table of section 2, and below it what that section says of the charge.
+# Which columns are set in which state, and at the end the charge.
 _STATES: Final = ("pending", "queued", "scheduled", "running", "completed", "failed", "cancelled")
 _COLUMNS: Final = {
     "run_at": "                          +        +         +          +         +         +         +",

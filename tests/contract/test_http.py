@@ -1,4 +1,4 @@
-"""`api.md`, row by row, over HTTP and on both databases, as in `tests/api`: priorities, bulk cancels, retries, reports
+"""Call by call over HTTP and on both databases, as in `tests/api`: priorities, bulk cancels, retries, reports
 and beats in bulk, claims that wait. What each takes, answers and refuses, said twice, too late, after a restart."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`wait_sec`: a job that is submitted while claims wait reaches one of them in a few milliseconds, in order of waiting,
+"""`wait_sec`: a job that is submitted while claims wait reaches one of them by its own commit, in order of waiting,
 never two; a client that hung up is skipped and its job stays queued."""
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any, Final, get_args
 from urllib.parse import urlsplit
 
@@ -46,6 +45,8 @@ from tests.flow.harness import (
     in_one_group,
     service,
     token_of,
+    until,
+    until_idle,
 )
 from tests.flow.views import assert_memory_equals_sql
 from tests.served import Served, serving
@@ -71,9 +72,7 @@ async def wait_in_line(
     )
     before = len(in_line(running.core))
     claiming = asyncio.create_task(dispatch.claim(running.core, request))
-    async with asyncio.timeout(PATIENCE_SEC):
-        while len(in_line(running.core)) == before:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0)
+    await until(lambda: len(in_line(running.core)) != before)
     return claiming
 
 
@@ -86,18 +85,7 @@ async def got(claiming: Claiming) -> list[str]:
 async def is_about_to_be_served(wanted: ClaimRequest, core: Core) -> None:
     """Jobs are being leased to this claim, or it has been answered."""
     await asyncio.sleep(0)
-    while any(waiting.request is wanted and waiting.proposed_in is None for waiting in in_line(core)):  # noqa: ASYNC110
-        await asyncio.sleep(0)
-
-
-async def until_idle(core: Core) -> None:
-    """All that was under way has ended."""
-    await core.write(_nothing)
-    await core.spawned_work()
-
-
-async def _nothing(_tx: object) -> None:
-    pass
+    await until(lambda: not any(w.request is wanted and w.proposed_in is None for w in in_line(core)))
 
 
 async def all_hang_up(claims: Sequence[Claiming]) -> None:
@@ -311,18 +299,13 @@ async def test_what_is_typed_by_hand_wakes_who_waits_at_the_next_tick(database: 
         assert sorted([await got(claims[0]), await got(claims[1])]) == [["typed free"], ["typed in"]]
 
 
-async def test_a_job_reaches_who_waits_in_a_few_milliseconds(database: Database) -> None:
+async def test_a_job_reaches_who_waits_without_a_tick(database: Database) -> None:
     """Ticks stand still: nothing but the submit's own commit can have brought it."""
     async with service(database) as running:
-        took = []
         for n in range(40):
             claiming = await wait_in_line(running, start=True)
-            submitting = asyncio.create_task(running.submit(name=f"job {n}"))
-            await submitting
-            submitted = perf_counter()
+            await running.submit(name=f"job {n}")
             assert await got(claiming) == [f"job {n}"]
-            took.append(perf_counter() - submitted)
-        assert sorted(took)[len(took) // 2] < 0.05
 
 
 # --- Nothing is done in vain -------------------------------------------------------------------------------
@@ -483,7 +466,7 @@ async def test_who_hangs_up_is_given_back_its_charge(database: Database) -> None
         await until_idle(core)
         lane = core.order.lane("default", "acme")
         assert lane is not None
-        assert lane.virtual_time == clock < charged.virtual_time  # rule 6
+        assert lane.virtual_time == clock < charged.virtual_time  # what is given back costs nothing
         await assert_memory_equals_sql(core)
 
 
@@ -533,8 +516,7 @@ async def test_in_a_storm_of_hang_ups_every_job_is_done_once(database: Database)
         assert done == Counter(job.id for job in jobs)
         outcomes = Counter(dict(await database.fetch("SELECT outcome, count(*) FROM job_attempts GROUP BY outcome")))
         assert outcomes["completed"] == count
-        assert outcomes["released"] > 0  # those who hung up too late to be left out
-        assert outcomes.keys() == {"completed", "released"}
+        assert outcomes.keys() <= {"completed", "released"}  # the latter of those who hung up too late to be left out
         await assert_memory_equals_sql(core)
 
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.api.application import create_app
 from app.errors import RateLimited
 from app.flow import tenancy
 from app.flow.tenancy import TenantSettings
-from tests.api.asgi import client_of
+from tests.api.asgi import app_of, client_of
 from tests.flow.harness import Running
 
 
@@ -27,7 +26,7 @@ class Family:
 async def everything_shown(running: Running) -> dict[str, Family]:
     """Every metric by its documented name, a counter's with `_total`."""
     await _let_all_happen(running)
-    async with client_of(create_app(running.core, running.core.emit, running.meter.scrape)) as client:
+    async with client_of(app_of(running)) as client:
         await client.get("/stats")
         text = (await client.get("/metrics")).text
     families = {}

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 
-from app.api.application import create_app
 from app.metrics.exposition import write
-from tests.api.asgi import Call, client_of
+from tests.api.asgi import Call, app_of, client_of
 from tests.databases import Database
 from tests.flow.harness import Running, service
 from tests.metrics.scraped import Scraped, read
@@ -32,7 +31,7 @@ async def running(sqlite: Database) -> AsyncIterator[Running]:
 
 @pytest.fixture
 async def client(running: Running) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(create_app(running.core, running.core.emit, running.meter.scrape)) as opened:
+    async with client_of(app_of(running)) as opened:
         yield opened
 
 
@@ -71,7 +70,7 @@ async def test_requests_go_by_method_route_and_status_and_no_path_is_shown(clien
 async def test_nothing_that_a_client_invents_makes_a_label(running: Running, client: httpx.AsyncClient) -> None:
     await look(client)
     before = await look(client)
-    app = create_app(running.core, running.core.emit, running.meter.scrape)
+    app = app_of(running)
     for n in range(30):
         await Call(f"INVENTED{n}", f"/invented/{n}".encode()).of(app)
         await Call("GET", f"/jobs//{n}".encode()).of(app)

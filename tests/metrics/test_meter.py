@@ -349,7 +349,6 @@ class TestLoops:
             async with asyncio.timeout(PATIENCE_SEC):
                 await stuck.wait()
                 await fails.wait()
-            running.core.last_tick_at = running.clock.monotonic()
             running.clock.flow(500)
             running.core.last_tick_at = running.clock.monotonic()
             seen = await scrape(meter)

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from asyncio.subprocess import DEVNULL, Process
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from statistics import mean, median
@@ -25,9 +25,9 @@ from app.flow.tick import Ticker
 from app.main import running
 from app.settings import read_settings
 from app.store.engine import open_reports
-from tests.bench import _databases
+from tests.bench import databases
 from tests.databases import Database
-from tests.flow.harness import FakeClock, service
+from tests.flow.harness import PATIENCE_SEC, FakeClock, service
 from tests.reports.million import END, JOBS, fill
 from tests.reports.page import questions
 
@@ -44,6 +44,7 @@ from tests.reports.page import questions
 async def read():
     engine = open_reports(os.environ["FAIRLANE_DATABASE_URL"], 86400)
     async with engine.connect() as connection:
+        print("begun", flush=True)
         while True:
             for question in questions():
                 (await connection.execute(text(question.sql))).all()
@@ -53,7 +54,10 @@ asyncio.run(read())
 """
 """Somebody asks the questions of the page, one after the other, without a pause."""
 
-SPINNER: Final = "while True: pass"
+SPINNER: Final = """
+print("begun", flush=True)
+while True: pass
+"""
 """What of it is the machine's and not the database's: somebody needs as much of a processor and reads nothing."""
 
 BESIDE: Final = {"alone": None, "a spinner": SPINNER, "a reader": READER}
@@ -154,9 +158,14 @@ async def _stopped(database: Database, program: str | None) -> AsyncIterator[Pro
         yield None
         return
     environ = {**os.environ, "FAIRLANE_DATABASE_URL": database.url}
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, env=environ, stderr=DEVNULL)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, env=environ, stdout=PIPE, stderr=DEVNULL
+    )
     try:
-        await asyncio.sleep(5)  # until it has loaded what it needs
+        assert process.stdout is not None
+        async with asyncio.timeout(PATIENCE_SEC):
+            if not await process.stdout.readline():
+                raise RuntimeError("the process beside has not begun")
         process.send_signal(signal.SIGSTOP)
         yield process
         if process.returncode is not None:
@@ -188,8 +197,8 @@ def _say(database: Database, what: str, figure: str) -> None:
 def main() -> None:
     """Print the figures. An argument says how many jobs the month had."""
     jobs = int(sys.argv[1]) if len(sys.argv) > 1 else JOBS
-    with _databases() as databases:
-        for database in databases:
+    with databases() as both:
+        for database in both:
             asyncio.run(bench(database, jobs))
 
 

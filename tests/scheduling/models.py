@@ -1,5 +1,5 @@
-"""Two slow and obvious models of section 3 of the design, written from the page and not from the code:
-no heaps, no sums kept up to date, no undo. Each pick looks at everything there is."""
+"""Two slow and obvious models of the order, written from what it is meant to be and not from the code: no heaps,
+no sums kept up to date, no undo. Each pick looks at everything there is."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ class VirtualTimeModel(Model):
 
 
 class PenaltyModel(Model):
-    """The first design's policy: one sorted list over the whole queue."""
+    """The penalty rule: one sorted list over the whole queue."""
 
     def order_in_lane(self, job: QueuedJob) -> tuple[int, ...]:
         return (job.effective_priority, job.submitted_at, job.seq)

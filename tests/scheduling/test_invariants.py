@@ -1,4 +1,4 @@
-"""What section 3 of the design says always holds, on random days."""
+"""What always holds of the order, on random days."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of legal moves against the one in the design, typed here once more."""
+"""The table of legal moves against the same table, typed here once more."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from app.errors import IllegalMove
 from app.scheduling.job import INITIAL_STATES, LEGAL_MOVES, Move, State
 
-FROM_THE_PAGE = {
+TYPED_AGAIN = {
     ("pending", "queued"),
     ("pending", "failed"),
     ("pending", "cancelled"),
@@ -41,7 +41,7 @@ def test_a_new_job_is_pending_or_queued() -> None:
 
 @pytest.mark.parametrize(("old", "new"), ALL_PAIRS)
 def test_every_pair_of_states(old: State, new: State) -> None:
-    if (old, new) in FROM_THE_PAGE:
+    if (old, new) in TYPED_AGAIN:
         assert Move(old, new) == Move(old, new)
     else:
         with pytest.raises(IllegalMove, match=f"from {old} to {new}") as refusal:

@@ -1,5 +1,4 @@
-"""The simulations at the end of section 3 of the design, with the numbers printed there: why the penalty
-rule is not the default."""
+"""Simulations of both rules with the numbers that come out: why the penalty rule is not the default."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Iterator
 
 import pytest
 
@@ -122,14 +121,6 @@ async def test_no_payload_no_token_and_no_key_is_ever_logged(database: Database)
         assert await served.stop() == 0
     for secret in ("payload-secret", "key-secret", token):
         assert secret not in served.text
-
-
-@pytest.fixture
-def unused_port() -> Iterator[int]:
-    """A port that nobody listens on: it is bound, and no more."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield bound.getsockname()[1]
 
 
 async def test_a_signal_during_the_start_ends_it(database: Database) -> None:

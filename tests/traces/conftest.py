@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator
-
 import pytest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -19,14 +16,6 @@ __all__ = ["kept", "nobody_waits", "sqlite"]
 def exported() -> InMemorySpanExporter:
     """The spans that have ended."""
     return InMemorySpanExporter()
-
-
-@pytest.fixture
-def unused_port() -> Iterator[int]:
-    """A port where nobody listens, and nobody else can."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        yield probe.getsockname()[1]
 
 
 @pytest.fixture

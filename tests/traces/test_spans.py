@@ -14,11 +14,10 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from app.api.application import create_app
 from app.api.front import Front
 from app.flow.housekeeping import Housekeeper, Round
 from app.traces import Traces
-from tests.api.asgi import Call
+from tests.api.asgi import Call, app_of
 from tests.databases import Database
 from tests.flow.harness import PATIENCE_SEC, Running, busy, failing, service
 
@@ -33,7 +32,7 @@ async def running(sqlite: Database, traces: Traces) -> AsyncIterator[Running]:
 
 @pytest.fixture
 def app(running: Running, traces: Traces) -> Any:
-    front: Front = create_app(running.core, running.core.emit, running.meter.scrape)
+    front: Front = app_of(running)
     return traces.around(front)
 
 
