@@ -5,9 +5,10 @@ PYTHON ?= python3
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet --quiet
 PYTEST_ARGS ?= -n 2
+EFFORT ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format demo bench bench-reports lock clean
+.PHONY: help run test torture check format demo bench bench-reports lock clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -17,6 +18,9 @@ run: $(VENV)/.run ## serve on 127.0.0.1:8080 from an embedded SQLite file
 
 test: $(VENV)/.dev ## all tests, on SQLite and on a real Postgres
 	@$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+
+torture: $(VENV)/.dev ## the attacks alone, EFFORT=10 times as hard; FAIRLANE_TEST_SEED repeats one
+	@FAIRLANE_TEST_EFFORT=$(EFFORT) $(VENV)/bin/python -m pytest -m torture -rA $(PYTEST_ARGS)
 
 check: $(VENV)/.dev ## format, lint, types, import rules
 	@$(VENV)/bin/ruff format --check .
