@@ -119,6 +119,25 @@ class TooManyQueued(FairlaneError):
         self.max_queued = max_queued
 
 
+class NoKey(FairlaneError):
+    """There is no valid key with the request: none, a wrong one, one that was taken back or has run out."""
+
+    def __init__(self) -> None:
+        super().__init__("a valid key is needed: send Authorization: Bearer <key>")
+
+
+class NotAllowed(FairlaneError):
+    """The key's role may not do this."""
+
+
+class TooManyTries(FairlaneError):
+    """Too many wrong keys came from this address; another one is looked at `retry_after` whole seconds later."""
+
+    def __init__(self, retry_after: int) -> None:
+        super().__init__(f"too many wrong keys came from this address; retry in {retry_after} s")
+        self.retry_after = retry_after
+
+
 class Unavailable(FairlaneError):
     """The database is away or the service is stopping. What was asked may have been stored."""
 

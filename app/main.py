@@ -9,6 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -62,6 +63,7 @@ async def serve(settings: Settings, emit: Emit) -> int:
     """
     with _bound_socket(settings) as listener:
         host, port = listener.getsockname()[:2]
+        _refuse_to_serve_anybody(settings, host)
         async with (
             _traces(settings) as traces,
             running(settings, emit, f"{host}:{port}", spans=traces or NO_SPANS) as service,
@@ -227,6 +229,15 @@ def _bound_socket(settings: Settings) -> Iterator[socket.socket]:
             where = f"{settings.host}:{settings.port}"
             raise BadSettings(f"cannot listen on {where}: {error.strerror}; choose another FAIRLANE_PORT") from error
         yield listener
+
+
+def _refuse_to_serve_anybody(settings: Settings, host: str) -> None:
+    """Raises `BadSettings` where others could do everything and nobody has said that they may."""
+    if settings.keys == "auto" and not ip_address(host).is_loopback:
+        raise BadSettings(
+            f"others can reach {host}: make keys with `fairlane keys create` and say FAIRLANE_KEYS=required, or say"
+            " FAIRLANE_KEYS=off if everybody who reaches it may do everything"
+        )
 
 
 def _let_go_of_stuck_clients(listener: socket.socket) -> None:

@@ -119,6 +119,12 @@ class Settings:
     hosts: str = _setting(
         "any", _hosts, "names by which it is reached, separated by commas; requests that name another host are refused"
     )
+    keys: str = _setting(
+        "auto",
+        _one_of("auto", "required", "off"),
+        "required: only who shows a key is served; off: everybody who reaches it may do everything; auto: off, and only"
+        " this machine may reach it",
+    )
     database_url: str = _setting(
         "sqlite:///fairlane.db", _text, "a SQLite file (sqlite:///file) or a Postgres (postgres://...)"
     )

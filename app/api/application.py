@@ -9,10 +9,12 @@ from litestar import Litestar, Request
 from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.spec import Components, SecurityScheme
 from litestar.router import Router
 
-from app.api import events, jobs, service, tenants, workers
-from app.api.document import Document
+from app.api import events, jobs, keys, service, tenants, workers
+from app.api.access import admit, require_every_route
+from app.api.document import KEY_SCHEME, Document
 from app.api.errors import NoSuchPath, error_handler
 from app.api.front import Front
 from app.api.guards import refuse_unread
@@ -33,13 +35,14 @@ def create_app(core: Core, emit: Emit, scrape: service.Scrape = service.nothing_
 
 def create_litestar(core: Core, emit: Emit, scrape: service.Scrape = service.nothing_measured) -> Litestar:
     """The application behind the front."""
-    return Litestar(
+    app = Litestar(
         [
             *jobs.HANDLERS,
             *workers.HANDLERS,
             *tenants.HANDLERS,
             *events.HANDLERS,
             *service.HANDLERS,
+            *keys.HANDLERS,
             page_routes(core, emit),
         ],
         before_request=refuse_unread,
@@ -49,6 +52,7 @@ def create_litestar(core: Core, emit: Emit, scrape: service.Scrape = service.not
             "scrape": Provide(lambda: scrape, sync_to_thread=False),
         },
         exception_handlers={Exception: error_handler(emit)},
+        guards=[admit],
         logging_config=None,
         openapi_config=_document(),
         pdb_on_exception=False,
@@ -56,6 +60,8 @@ def create_litestar(core: Core, emit: Emit, scrape: service.Scrape = service.not
         request_max_body_size=_BODY_BYTES,
         state=State({"core": core}),
     )
+    require_every_route(app)
+    return app
 
 
 def _core(state: State) -> Core:
@@ -65,6 +71,7 @@ def _core(state: State) -> Core:
 
 def _document() -> OpenAPIConfig:
     return OpenAPIConfig(
+        components=Components(security_schemes={KEY_SCHEME: SecurityScheme(type="http", scheme="bearer")}),
         title="Fairlane",
         version=version("fairlane"),
         openapi_router=Router(

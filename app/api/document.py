@@ -21,6 +21,9 @@ from app.api.fields import IdempotencyKey
 from app.api.request import KEY_HEADER
 from app.api.schemas import Asked
 
+KEY_SCHEME: Final = "key"
+"""What the document calls a key that is sent with a request."""
+
 AnswerHeaders = Mapping[str, OpenAPIHeader]
 
 
@@ -30,15 +33,17 @@ def documented(
     headers: Sequence[Parameter] = (),
     answers: Mapping[int, AnswerHeaders] | None = None,
     also: Mapping[int, ResponseSpec] | None = None,
+    needs_key: bool = True,
 ) -> dict[str, Any]:
     """The arguments by which a handler's decorator learns all this.
 
     `errors` are what the handler may raise, `answers` the headers of its good answers by status, `also` the good
-    answers beside the usual one.
+    answers beside the usual one. `needs_key`: where keys are asked for at all.
     """
     parameters = [*(_query_parameters(query) if query else ()), *headers]
     return {
-        "responses": {**(also or {}), **raises(*errors)},
+        "responses": {**(also or {}), **raises(*errors, needs_key=needs_key)},
+        "security": [{KEY_SCHEME: []}, {}] if needs_key else [{}],  # with a key or, where none is asked for, without
         "operation_class": _operation(parameters, answers or {}),
         "opt": {"query_kind": query},
     }

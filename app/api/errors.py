@@ -23,9 +23,12 @@ from app.errors import (
     FairlaneError,
     InvalidRequest,
     KeyReused,
+    NoKey,
+    NotAllowed,
     NotFound,
     RateLimited,
     TooManyQueued,
+    TooManyTries,
     Unavailable,
     Unfinished,
 )
@@ -85,7 +88,9 @@ class ClientGone(FairlaneError):
 FAULT: Final = 500
 _STATUSES: Final[Mapping[type[Exception], int]] = {
     InvalidRequest: 400,
+    NoKey: 401,
     ForeignForm: 403,
+    NotAllowed: 403,
     NotFound: 404,
     NoSuchPath: 404,
     WrongMethod: 405,
@@ -96,12 +101,14 @@ _STATUSES: Final[Mapping[type[Exception], int]] = {
     KeyReused: 422,
     RateLimited: 429,
     TooManyQueued: 429,
+    TooManyTries: 429,
     HeadersTooLarge: 431,
     ClientGone: 499,
     Unavailable: 503,
     DispatchLost: 503,
 }
 _ANY_CALL: Final = (InvalidRequest, BodyTooLarge, NotJson, HeadersTooLarge)
+_ANY_CALL_WITH_KEY: Final = (NoKey, NotAllowed, TooManyTries)
 _FAULT_SENTENCE: Final = "the service failed at this request; the fault is on its log"
 
 
@@ -152,7 +159,9 @@ def _headers(error: Exception) -> dict[str, str]:
     match error:
         case WrongMethod(allowed=allowed):
             return {"allow": allowed}
-        case RateLimited(retry_after=seconds) | Unavailable(retry_after=seconds):
+        case NoKey():
+            return {"www-authenticate": 'Bearer realm="fairlane"'}
+        case RateLimited(retry_after=seconds) | TooManyTries(retry_after=seconds) | Unavailable(retry_after=seconds):
             return {"retry-after": str(seconds)}
         case DispatchLost():
             return {"retry-after": "1"}
@@ -171,11 +180,11 @@ def error_handler(emit: Emit) -> Callable[[Request[Any, Any, Any], Exception], R
     return handle
 
 
-def raises(*kinds: type[Exception]) -> dict[int, ResponseSpec]:
+def raises(*kinds: type[Exception], needs_key: bool) -> dict[int, ResponseSpec]:
     """The answers that an operation gives beside its good one, for the OpenAPI document: those of `kinds`, those that
     any call may get, and 500."""
     meanings = defaultdict(list)
-    for kind in (*_ANY_CALL, *kinds):
+    for kind in (*_ANY_CALL, *(_ANY_CALL_WITH_KEY if needs_key else ()), *kinds):
         meanings[_status_of(kind)].append((getdoc(kind) or "").partition("\n\n")[0])
     meanings[FAULT].append("A fault of the service.")
     return {

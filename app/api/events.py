@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Final
 
 from litestar import get
@@ -16,6 +17,7 @@ from app.api.request import CheckedRequest
 from app.api.schemas import MissedAnswer, MoveAnswer, MovesQuery
 from app.api.stream import QUIET_SEC, STILL_HERE, EventStream
 from app.errors import Unavailable
+from app.flow.access.sight import only_tenant
 from app.flow.core import Core
 from app.flow.watch.feed import MoveFilter, StateMove, Watcher
 
@@ -32,6 +34,7 @@ _STREAM: Final = ResponseSpec(
 async def watch_moves(core: NamedDependency[Core], request: CheckedRequest) -> EventStream:
     """Watch jobs move from state to state. The stream has no past: what moved before it began is not in it."""
     wanted = request.query(MovesQuery).to_filter()
+    wanted = replace(wanted, tenant=only_tenant(request.holder, wanted.tenant))
     watcher = core.feed.watch()
     return EventStream(core.feed, watcher, _moves(watcher, wanted))
 

@@ -54,7 +54,7 @@ def _held_by(container: dict[str, Any] | list[Any]) -> Iterable[Any]:
     return chain(container, container.values()) if isinstance(container, dict) else container
 
 
-def _run_at_fault(moment: datetime) -> str | None:
+def _moment_fault(moment: datetime) -> str | None:
     try:
         in_range = moment.astimezone(UTC).year in _YEARS
     except OverflowError:
@@ -81,6 +81,16 @@ Worker = Annotated[
         min_length=1,
         max_length=128,
         pattern="^" + _NO_CONTROL + _NOT_BLANK,
+        extra={"must": "be 1-128 characters, not blank, without control characters"},
+    ),
+]
+Label = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=128,
+        pattern="^" + _NO_CONTROL + _NOT_BLANK,
+        description="What it is called, for those who read the list.",
         extra={"must": "be 1-128 characters, not blank, without control characters"},
     ),
 ]
@@ -128,17 +138,9 @@ ErrorText = Annotated[
 Json = Annotated[
     Any, Meta(description="Any JSON of at most 64 KiB, 32 levels deep, no NUL.", extra={"check": _json_fault})
 ]
-RunAt = Annotated[
-    datetime,
-    Meta(
-        tz=True,
-        description="When it is due, instead of `delay_sec`.",
-        extra={
-            "must": "be a time with its offset from UTC, such as 2030-01-31T09:30:00Z",
-            "check": _run_at_fault,
-        },
-    ),
-]
+_MOMENT: Final = {"must": "be a time with its offset from UTC, such as 2030-01-31T09:30:00Z", "check": _moment_fault}
+RunAt = Annotated[datetime, Meta(tz=True, description="When it is due, instead of `delay_sec`.", extra=_MOMENT)]
+ExpiresAt = Annotated[datetime, Meta(tz=True, description="From when on it lets nobody in.", extra=_MOMENT)]
 Cursor = Annotated[str, Meta(description="As the page before gave it.", extra={"check": _cursor_fault})]
 
 Priority = Annotated[int, Meta(ge=HIGHEST_PRIORITY, le=LOWEST_PRIORITY, description="0 is the most urgent.")]

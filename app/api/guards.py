@@ -22,6 +22,11 @@ LARGE_BODY_BYTES: Final = 16 * 1024 * 1024
 _JOB_ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
+def is_job_id(text: str) -> bool:
+    """Whether any job could have this id."""
+    return _JOB_ID.fullmatch(text) is not None
+
+
 def only_while_serving(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
     """No new work while the service starts or drains; all else goes on."""
     phase = connection.app.state.core.phase
@@ -46,5 +51,5 @@ def refuse_unserved(request: Request[Any, Any, Any]) -> None:
         path = request.scope["path_template"]
         allowed = next(route.methods for route in request.app.routes if route.path_format == path)
         raise MethodNotAllowedException(headers={"allow": ", ".join(allowed)})
-    if not _JOB_ID.fullmatch(request.path_params.get("job_id", "0" * 32)):
+    if not is_job_id(request.path_params.get("job_id", "0" * 32)):
         raise NotFound("job")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
@@ -31,6 +32,7 @@ from app.api.schemas import (
 )
 from app.errors import Conflict, KeyReused, NotFound, RateLimited, TooManyQueued, Unavailable
 from app.flow import look
+from app.flow.access.sight import only_tenant, require_tenants
 from app.flow.cancel import cancel, cancel_many
 from app.flow.core import Core
 from app.flow.reprioritize import reprioritize
@@ -57,6 +59,7 @@ async def submit_job(
     core: NamedDependency[Core], request: CheckedRequest, data: JSONBody[SubmitBody]
 ) -> Response[JobAnswer]:
     """Submit a job. With an `Idempotency-Key` that was used before, the answer is that request's job as it is now."""
+    require_tenants(request.holder, [data.tenant])
     [submitted] = await submit(core, [data.to_request(request.idempotency_key)])
     return _stored(JobAnswer.of(submitted.job), submitted.replayed, {"Location": f"/jobs/{submitted.job.id}"})
 
@@ -76,6 +79,7 @@ async def submit_batch(
     core: NamedDependency[Core], request: CheckedRequest, data: JSONBody[BatchBody]
 ) -> Response[BatchAnswer | BatchIds]:
     """Submit up to 10,000 jobs, all or none."""
+    require_tenants(request.holder, [item.tenant for item in data.jobs])
     submitted = await submit(core, [item.to_request() for item in data.jobs])
     replayed = all(each.replayed for each in submitted)
     if request.prefers_minimal:
@@ -88,7 +92,8 @@ async def submit_batch(
 async def list_jobs(core: NamedDependency[Core], request: CheckedRequest) -> Response[list[JobAnswer]]:
     """List jobs by when they were submitted. `Link` leads to the next page until there is none."""
     query = request.query(ListQuery)
-    page = await look.list_jobs(core, query.to_filter())
+    wanted = query.to_filter()
+    page = await look.list_jobs(core, replace(wanted, tenant=only_tenant(request.holder, wanted.tenant)))
     answer = Response([JobAnswer.of(job) for job in page.jobs])
     if page.next_seq is not None:
         following = urlencode(query.given() | {"cursor": write_cursor(page.next_seq)})
@@ -111,7 +116,8 @@ async def list_attempts(core: NamedDependency[Core], job_id: FromPath[str]) -> l
 @get("/jobs/{job_id:str}/explain", **documented(NotFound, Unavailable))
 async def explain_job(core: NamedDependency[Core], request: CheckedRequest, job_id: FromPath[str]) -> ExplainAnswer:
     """Say why a job waits. What goes before it, what holds it, when it may go, and what would make it the next."""
-    return ExplainAnswer.found(await request.unless_gone(explain(core, job_id)))  # there may be a long line for it
+    explaining = explain(core, job_id, only=request.holder.tenant)
+    return ExplainAnswer.found(await request.unless_gone(explaining))  # there may be a long line for it
 
 
 @post("/jobs/{job_id:str}/cancel", status_code=HTTP_200_OK, **documented(NotFound, Conflict, Unavailable))
@@ -127,8 +133,11 @@ async def change_job(core: NamedDependency[Core], job_id: FromPath[str], data: J
 
 
 @post("/jobs/cancel", status_code=HTTP_200_OK, **documented(Unavailable))
-async def cancel_jobs(core: NamedDependency[Core], data: JSONBody[CancelBody]) -> CancelledAnswer:
+async def cancel_jobs(
+    core: NamedDependency[Core], request: CheckedRequest, data: JSONBody[CancelBody]
+) -> CancelledAnswer:
     """Cancel a tenant's unfinished jobs, or some of them."""
+    require_tenants(request.holder, [data.tenant])
     return CancelledAnswer(cancelled=await cancel_many(core, data.to_filter()))
 
 

@@ -16,6 +16,7 @@ from app.api.errors import ClientGone, NotJson
 from app.api.fields import IdempotencyKey
 from app.api.schemas import Asked
 from app.errors import FieldError, InvalidRequest
+from app.keys import Holder
 
 T = TypeVar("T")
 A = TypeVar("A", bound=Asked)
@@ -54,6 +55,12 @@ class CheckedRequest(Request[Any, Any, Any]):
         if len(body) > _LONG_BODY:  # a batch may take a tenth of a second to check: others are served meanwhile
             return await asyncio.to_thread(decode_body, body, kind, faults)
         return decode_body(body, kind, faults)
+
+    @property
+    def holder(self) -> Holder:
+        """Who sends it, as the guard has found out."""
+        holder: Holder = self.auth
+        return holder
 
     @property
     def body_kind(self) -> type[Asked] | None:

@@ -17,9 +17,11 @@ from app.api.fields import (
     Cursor,
     DelaySec,
     ErrorText,
+    ExpiresAt,
     IdempotencyKey,
     JobId,
     Json,
+    Label,
     LeaseSec,
     Limit,
     MaxAttempts,
@@ -46,8 +48,10 @@ from app.flow.submit import JobRequest
 from app.flow.tenancy import TenantSettings
 from app.flow.watch.explain import Code, Explanation, Kind, ToBeNext
 from app.flow.watch.feed import MoveFilter
+from app.keys import Grant, Role
 from app.scheduling.job import Job, Outcome, State
 from app.scheduling.scheduler import Policy
+from app.store.keys import KeyRow
 
 _ERROR_BYTES: Final = 4096
 _CUT: Final = " [cut]"
@@ -314,6 +318,30 @@ class QueueBody(Asked):
     """All that is set of a queue."""
 
     paused: bool = False
+
+
+class KeyBody(Asked):
+    """A key to be made: `tenant` with the role `tenant` and no other; `queues` for a worker that may not claim from
+    all of them."""
+
+    name: Label
+    role: Role
+    tenant: Name | None = None
+    queues: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=100)] | None = None
+    expires_at: ExpiresAt | None = None
+
+    @classmethod
+    def contradictions(cls, given: Mapping[str, object]) -> Iterable[FieldError]:
+        role = given.get("role")
+        if role == Role.TENANT and given.get("tenant") is None:
+            yield FieldError("tenant", "must be given with the role tenant")
+        if role != Role.TENANT and given.get("tenant") is not None:
+            yield FieldError("tenant", "must stand with the role tenant alone")
+        if role != Role.WORKER and given.get("queues") is not None:
+            yield FieldError("queues", "must stand with the role worker alone")
+
+    def to_grant(self) -> Grant:
+        return Grant(self.role, self.tenant, None if self.queues is None else frozenset(self.queues))
 
 
 Time = Annotated[str, Meta(description="In UTC, with microseconds and Z.", extra_json_schema={"format": "date-time"})]
@@ -648,6 +676,33 @@ class QueueAnswer(Answer):
     paused: bool
     queued: int
     running: int
+
+
+class KeyAnswer(Answer):
+    """A key, without what is secret of it. `last_used_at` is exact to a minute."""
+
+    id: str
+    name: str
+    role: Role
+    tenant: str | None
+    queues: Annotated[list[str] | None, Meta(description="Of a worker: what it may claim from; null: from all.")]
+    created_at: Time
+    expires_at: Time | None
+    revoked_at: Time | None
+    last_used_at: Time | None
+
+    @classmethod
+    def row(cls, row: KeyRow, **beside: object) -> Self:
+        """The answer that tells of a key."""
+        grant = row.grant
+        queues = None if grant.queues is None else sorted(grant.queues)
+        return cls.of(row, role=grant.role, tenant=grant.tenant, queues=queues, **beside)
+
+
+class NewKeyAnswer(KeyAnswer):
+    """A new key."""
+
+    key: Annotated[str, Meta(description="What its holder sends. It is shown this once.")]
 
 
 class HealthAnswer(Answer):

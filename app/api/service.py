@@ -24,7 +24,7 @@ async def nothing_measured(accept: str) -> tuple[str, bytes]:  # noqa: ARG001 - 
     return "text/plain; charset=utf-8", b""
 
 
-@get("/health/live", **documented(Unavailable))
+@get("/health/live", **documented(Unavailable, needs_key=False))
 async def is_live(core: NamedDependency[Core]) -> HealthAnswer:
     """Whether the loops turn."""
     health = core.health()
@@ -33,7 +33,7 @@ async def is_live(core: NamedDependency[Core]) -> HealthAnswer:
     return HealthAnswer(status="live")
 
 
-@get("/health/ready", **documented(Unavailable))
+@get("/health/ready", **documented(Unavailable, needs_key=False))
 async def is_ready(core: NamedDependency[Core]) -> HealthAnswer:
     """Whether requests are served; if not, the error says what stands in the way."""
     health = core.health()

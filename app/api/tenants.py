@@ -10,6 +10,7 @@ from litestar.status_codes import HTTP_200_OK
 from app.api.decode import fault_of
 from app.api.document import documented
 from app.api.fields import Name
+from app.api.request import CheckedRequest
 from app.api.schemas import EraseBody, ErasureAnswer, QueueAnswer, QueueBody, TenantAnswer, TenantBody, TenantChanges
 from app.errors import FieldError, InvalidRequest, NotFound, Unavailable, Unfinished
 from app.flow import erase, tenancy
@@ -17,9 +18,10 @@ from app.flow.core import Core
 
 
 @get("/tenants", **documented(Unavailable))
-async def list_tenants(core: NamedDependency[Core]) -> list[TenantAnswer]:
+async def list_tenants(core: NamedDependency[Core], request: CheckedRequest) -> list[TenantAnswer]:
     """List all tenants by name."""
-    return [TenantAnswer.of(tenant) for tenant in await tenancy.list_tenants(core)]
+    found = await tenancy.list_tenants(core)
+    return [TenantAnswer.of(tenant) for tenant in found if request.holder.tenant in (None, tenant.name)]
 
 
 @get("/tenants/{name:str}", **documented(NotFound, Unavailable))

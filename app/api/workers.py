@@ -33,6 +33,7 @@ from app.api.schemas import (
 from app.clock import rfc3339
 from app.errors import Conflict, LeaseLost, NotFound, Unavailable
 from app.flow import finish, lease
+from app.flow.access.sight import require_queues
 from app.flow.bulk import finish_many, heartbeat_many
 from app.flow.core import Core
 from app.flow.dispatch import claim, give_back
@@ -43,6 +44,7 @@ _BY_TOKEN: Final = documented(NotFound, LeaseLost, Conflict, Unavailable)
 @post("/jobs/claim", status_code=HTTP_200_OK, guards=[only_while_serving], **documented(Unavailable))
 async def claim_jobs(core: NamedDependency[Core], request: CheckedRequest, data: JSONBody[ClaimBody]) -> ClaimAnswer:
     """Take up to `limit` jobs in the order they are to be done, waiting up to `wait_sec` for the first."""
+    require_queues(request.holder, data.queues)
     claiming = claim(core, data.to_request())
     jobs = await (request.unless_gone(claiming, undo=partial(give_back, core)) if data.wait_sec else claiming)
     return ClaimAnswer(jobs=[ClaimedJob.claimed(job) for job in jobs])
@@ -85,16 +87,17 @@ async def release_job(core: NamedDependency[Core], job_id: FromPath[str], data: 
     request_max_body_size=LARGE_BODY_BYTES,
     **documented(Unavailable),
 )
-async def finish_jobs(core: NamedDependency[Core], data: JSONBody[FinishBody]) -> FinishAnswer:
+async def finish_jobs(core: NamedDependency[Core], request: CheckedRequest, data: JSONBody[FinishBody]) -> FinishAnswer:
     """Report how up to 1,000 attempts ended. Each report is judged by itself."""
-    judged = await finish_many(core, [item.to_report() for item in data.results])
+    judged = await finish_many(core, [item.to_report() for item in data.results], request.holder)
     return FinishAnswer(results=[FinishedItem.of(each) for each in judged])
 
 
 @post("/jobs/heartbeat", status_code=HTTP_200_OK, **documented(Unavailable))
-async def beat_for_jobs(core: NamedDependency[Core], data: JSONBody[BeatsBody]) -> BeatsAnswer:
+async def beat_for_jobs(core: NamedDependency[Core], request: CheckedRequest, data: JSONBody[BeatsBody]) -> BeatsAnswer:
     """Beat for up to 1,000 jobs. A lease that is not ok is lost: stop working on its job."""
-    judged = await heartbeat_many(core, [(item.id, item.token) for item in data.leases], data.length())
+    leases = [(item.id, item.token) for item in data.leases]
+    judged = await heartbeat_many(core, leases, data.length(), request.holder)
     return BeatsAnswer(results=[BeatItem.of(each) for each in judged])
 
 

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from app.errors import Conflict, FairlaneError, Unavailable
+from app.errors import Conflict, FairlaneError, NotFound, Unavailable
 from app.flow import finish
+from app.flow.access.sight import hidden_jobs
 from app.flow.core import Core
 from app.flow.lease import heartbeat
+from app.keys import ANYONE, Holder
 from app.scheduling.job import Job, State
 
 T = TypeVar("T")
@@ -39,23 +41,34 @@ class Judged:
     error: str | None = None
 
 
-async def finish_many(core: Core, reports: Sequence[Report]) -> list[Judged]:
-    """Take each report as `finish.complete` and `finish.fail` do, in order. Raises `Unavailable` if one could not be
-    written; those that were are answered the same when they are sent again."""
-    jobs = await _each_judged(_report(core, report) for report in reports)
+async def finish_many(core: Core, reports: Sequence[Report], holder: Holder = ANYONE) -> list[Judged]:
+    """Take each report as `finish.complete` and `finish.fail` do, in order; a job that `holder` must not see is not
+    there. Raises `Unavailable` if one could not be written; those that were are answered the same when they are sent
+    again."""
+    hidden = await hidden_jobs(core, holder, (report.id for report in reports))
+    jobs = await _each_judged(_not_there() if report.id in hidden else _report(core, report) for report in reports)
     return [
         _refused(report.id, job) if isinstance(job, FairlaneError) else Judged(report.id, ok=True, state=job.state)
         for report, job in zip(reports, jobs, strict=True)
     ]
 
 
-async def heartbeat_many(core: Core, leases: Sequence[tuple[str, str]], lease_sec: int | None = None) -> list[Judged]:
-    """Beat for each (job, token) as `lease.heartbeat` does, in order. Raises as `finish_many`."""
-    ends = await _each_judged(heartbeat(core, job_id, token, lease_sec) for job_id, token in leases)
+async def heartbeat_many(
+    core: Core, leases: Sequence[tuple[str, str]], lease_sec: int | None = None, holder: Holder = ANYONE
+) -> list[Judged]:
+    """Beat for each (job, token) as `lease.heartbeat` does, in order. Otherwise as `finish_many`."""
+    hidden = await hidden_jobs(core, holder, (job_id for job_id, _ in leases))
+    ends = await _each_judged(
+        _not_there() if job_id in hidden else heartbeat(core, job_id, token, lease_sec) for job_id, token in leases
+    )
     return [
         _refused(job_id, end) if isinstance(end, FairlaneError) else Judged(job_id, ok=True, expires_at=end)
         for (job_id, _), end in zip(leases, ends, strict=True)
     ]
+
+
+async def _not_there() -> NoReturn:
+    raise NotFound("job")
 
 
 async def _report(core: Core, report: Report) -> Job:

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from app.clock import Clock
 from app.events import Emit, LoopFailed
+from app.flow.access.keyring import Keyring
 from app.flow.admission import Admission
 from app.flow.counts import Counts
 from app.flow.keys import KeysInFlight
@@ -105,6 +106,7 @@ class Core:
         self.leases = Leases()
         self.admission = Admission(clock, settings.default_rate_per_sec, settings.default_burst)
         self.keys = KeysInFlight()
+        self.keyring = Keyring(clock)
         self.known_tenants: set[str] = set()
         self.known_queues: set[str] = set()
         self.forgotten_lanes: list[tuple[str, str]] = []

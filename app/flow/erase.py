@@ -1,5 +1,5 @@
-"""All that is kept of a tenant is deleted: its jobs with their attempts, its hourly figures, its lanes, its settings
-and its name. In batches, and so that the same call goes on where one was cut."""
+"""All that is kept of a tenant is deleted: its jobs with their attempts, its hourly figures, its lanes, its keys, its
+settings and its name. In batches, and so that the same call goes on where one was cut."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.events import TenantErased
 from app.flow import retention
 from app.flow.core import Core, Phase
 from app.scheduling.tenant import DEFAULT_TENANT
-from app.store import jobs, queues, rollups, tenants
+from app.store import jobs, keys, queues, rollups, tenants
 from app.store.transaction import Transaction
 
 _HOURS_AT_ONCE: Final = 10
@@ -97,8 +97,10 @@ async def _forget_if_empty(core: Core, tenant: str, tx: Transaction) -> bool:
         return False
     connection = await tx.settled()
     await queues.delete_lanes_of(connection, tenant)
+    await keys.delete_of_tenant(connection, tenant)
     await tenants.delete_one(connection, tenant)
     tx.after_commit(core.known_tenants.discard, tenant)
+    tx.after_commit(core.keyring.forget_tenant, tenant)
     tx.after_commit(core.admission.configure, tenant, DEFAULT_TENANT)
     tx.after_commit(core.emit, TenantErased(tenant))
     return True

@@ -3,7 +3,7 @@ which rows it moved; whoever calls it compares that with what was meant."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any, Final
@@ -360,6 +360,13 @@ async def count_between(connection: AsyncConnection, after_seq: int, upto_seq: i
     c = jobs.c
     counted = select(c.queue, c.state, func.count()).where(c.seq > after_seq, c.seq <= upto_seq)
     return (await connection.execute(counted.group_by(c.queue, c.state))).all()
+
+
+async def places(connection: AsyncConnection, ids: Collection[str]) -> dict[str, tuple[str, str]]:
+    """The tenant and the queue of those of the jobs that there are; a thousand ids at most."""
+    c = jobs.c
+    found = await connection.execute(select(c.id, c.tenant, c.queue).where(c.id.in_(ids)))
+    return {row.id: (row.tenant, row.queue) for row in found}
 
 
 async def with_ids(connection: AsyncConnection, ids: Iterable[str]) -> dict[str, Job]:

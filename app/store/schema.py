@@ -24,6 +24,7 @@ from sqlalchemy import (
     text,
 )
 
+from app.keys import Role
 from app.scheduling.job import Outcome, State
 from app.scheduling.shape import SHAPES, Cell, Shape
 from app.store.dialect import new_id_by_default, now_by_default, tested_only
@@ -104,7 +105,7 @@ def _flags(*columns: str) -> CheckConstraint:
     return _check_on("sqlite", "flags", " AND ".join(f"{column} IN (0, 1)" for column in columns))
 
 
-def _words(words: type[State] | type[Outcome]) -> str:
+def _words(words: type[State] | type[Outcome] | type[Role]) -> str:
     return ", ".join(f"'{word}'" for word in words)
 
 
@@ -121,9 +122,13 @@ def _check_shape(shape: Shape) -> CheckConstraint:
     return _check(shape.name, " AND ".join(rules))
 
 
+def _name_length() -> CheckConstraint:
+    return _check("name_length", "length(name) BETWEEN 1 AND 128 AND trim(name) <> ''")
+
+
 def _name_checks() -> tuple[CheckConstraint, ...]:
     return (
-        _check("name_length", "length(name) BETWEEN 1 AND 128 AND trim(name) <> ''"),
+        _name_length(),
         _check("name_without_slash", "name NOT LIKE '%/%'"),  # names stand in paths of the API
     )
 
@@ -299,6 +304,34 @@ dispatcher: Final = Table(
     *_times("expires_at", "last_time"),
     sqlite_strict=True,
 )
+
+api_keys: Final = Table(
+    "api_keys",
+    metadata,
+    Column("id", HexId, primary_key=True),
+    Column("name", PlainText, nullable=False),
+    Column("role", Choice(Role), nullable=False),
+    # No foreign keys: a key may be made before the first job of its tenant, or the first in its queues.
+    Column("tenant", PlainText),
+    Column("queues", Json),
+    Column("digest", PlainText, nullable=False),
+    # A login of a browser is a key of its own, which ends with the one that was shown.
+    Column("session_of", HexId, ForeignKey("api_keys.id", ondelete="CASCADE")),
+    Column("created_at", Moment, nullable=False, server_default=now_by_default()),
+    Column("expires_at", Moment),
+    Column("revoked_at", Moment),
+    Column("last_used_at", Moment),
+    _name_length(),
+    _check("role", f"role IN ({_words(Role)})"),
+    _check("tenant_of_role", "(role = 'tenant') = (tenant IS NOT NULL)"),
+    _check("queues_of_role", "role = 'worker' OR queues IS NULL"),
+    _check("digest_length", "length(digest) = 64"),
+    *_times("created_at", "expires_at", "revoked_at", "last_used_at"),
+    _ids("id", "session_of"),
+    _json("queues"),
+    sqlite_strict=True,
+)
+Index(None, api_keys.c.session_of)
 
 
 # --- The figures of hours that are over, made once by `app.store.rollups`. They refer to no other table: they stay

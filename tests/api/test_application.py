@@ -20,6 +20,8 @@ JSON_TYPE: Final = (b"content-type", b"application/json")
 HOST: Final = (b"host", b"here")
 JOB: Final = {"tenant": "acme", "test_suite": "smoke"}
 ANY: Final = {"400", "413", "415", "431", "500"}
+WITH_KEY: Final = {"401", "403", "429"}
+WITHOUT_KEY: Final = {"/health/live", "/health/ready"}
 STATUSES: Final = {
     ("get", "/jobs"): {"200", "503"},
     ("post", "/jobs"): {"200", "201", "422", "429", "503"},
@@ -50,6 +52,9 @@ STATUSES: Final = {
     ("get", "/health/live"): {"200", "503"},
     ("get", "/health/ready"): {"200", "503"},
     ("get", "/metrics"): {"200"},
+    ("post", "/keys"): {"201", "503"},
+    ("get", "/keys"): {"200", "503"},
+    ("delete", "/keys/{key_id}"): {"200", "404", "503"},
 }
 
 
@@ -146,7 +151,10 @@ class TestDocument:
             for path, item in document["paths"].items()
             for method, operation in item.items()
         }
-        assert listed == {operation: statuses | ANY for operation, statuses in STATUSES.items()}
+        assert listed == {
+            (method, path): statuses | ANY | (WITH_KEY if path not in WITHOUT_KEY else set())
+            for (method, path), statuses in STATUSES.items()
+        }
         for path, item in document["paths"].items():
             for operation in item.values():
                 for status, response in operation["responses"].items():
@@ -194,4 +202,5 @@ class TestDocument:
             return set().union(*map(references, part)) if isinstance(part, list) else set()
 
         assert references(document) <= {f"#/components/schemas/{name}" for name in names}
-        assert "http" not in answer.text.replace("http-", "")
+        assert document["components"]["securitySchemes"] == {"key": {"type": "http", "scheme": "bearer"}}
+        assert "http" not in answer.text.replace("http-", "").replace('"type":"http"', "")

@@ -20,6 +20,7 @@ _EMPTY_POSTGRES = (
     "DELETE FROM queues",
     "DELETE FROM tenants",
     "DELETE FROM dispatcher",
+    "DELETE FROM api_keys",
     *(f"DELETE FROM {table.name}" for table in HOURLY),
     "UPDATE rollups SET until = NULL",
     "INSERT INTO queues (name) VALUES ('default')",

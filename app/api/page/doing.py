@@ -27,10 +27,11 @@ _SWITCHING = {"paused": "Pause", "resumed": "Resume"}
 
 
 @get("/page/jobs/{job_id:str}/cancel", include_in_schema=False)
-async def ask_to_cancel(core: NamedDependency[Core], job_id: FromPath[str]) -> Response[str]:
+async def ask_to_cancel(core: NamedDependency[Core], request: PageRequest, job_id: FromPath[str]) -> Response[str]:
     """Whether a job is really no longer wanted."""
     job = await look.get_job(core, job_id)
     return _confirm(
+        request,
         "Cancel",
         "Cancel job",
         job.test_suite,
@@ -50,10 +51,11 @@ async def cancel_job(core: NamedDependency[Core], request: PageRequest, job_id: 
 
 
 @get("/page/jobs/{job_id:str}/retry", include_in_schema=False)
-async def ask_to_retry(core: NamedDependency[Core], job_id: FromPath[str]) -> Response[str]:
+async def ask_to_retry(core: NamedDependency[Core], request: PageRequest, job_id: FromPath[str]) -> Response[str]:
     """Whether a job is really wanted again."""
     job = await look.get_job(core, job_id)
     return _confirm(
+        request,
         "Retry",
         "Retry job",
         job.test_suite,
@@ -77,6 +79,7 @@ async def ask_to_switch_tenant(core: NamedDependency[Core], request: PageRequest
     wanted = request.query(Switch)
     await get_tenant(core, wanted.name)
     return _confirm_switch(
+        request,
         wanted,
         "tenant",
         links.tenant(wanted.name),
@@ -99,6 +102,7 @@ async def ask_to_weigh(core: NamedDependency[Core], request: PageRequest) -> Res
     wanted = request.query(NewWeight)
     tenant = await get_tenant(core, wanted.name)
     return _confirm(
+        request,
         "Change the weight",
         f"Change the weight from {tenant.weight} to {wanted.weight} for tenant",
         wanted.name,
@@ -123,6 +127,7 @@ async def ask_to_switch_queue(core: NamedDependency[Core], request: PageRequest)
     wanted = request.query(Switch)
     await queue_line(core, wanted.name)
     return _confirm_switch(
+        request,
         wanted,
         "queue",
         links.queue(wanted.name),
@@ -140,10 +145,13 @@ async def switch_queue(core: NamedDependency[Core], request: PageRequest) -> Red
     return see(links.queue(wanted.name, done=wanted.to))
 
 
-def _confirm_switch(wanted: Switch, kind: str, back: str, *, paused: str, resumed: str) -> Response[str]:
+def _confirm_switch(
+    request: PageRequest, wanted: Switch, kind: str, back: str, *, paused: str, resumed: str
+) -> Response[str]:
     doing = _SWITCHING[wanted.to]
     is_pause = wanted.to == "paused"
     return _confirm(
+        request,
         doing,
         f"{doing} {kind}",
         wanted.name,
@@ -156,6 +164,7 @@ def _confirm_switch(wanted: Switch, kind: str, back: str, *, paused: str, resume
 
 
 def _confirm(
+    request: PageRequest,
     doing: str,
     question: str,
     subject: str,
@@ -168,6 +177,7 @@ def _confirm(
 ) -> Response[str]:
     return page(
         "confirm.html",
+        request.holder,
         doing=doing,
         question=question,
         subject=subject,

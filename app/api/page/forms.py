@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+from urllib.parse import urlencode
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from app.api.cursor import read_cursor
 from app.api.fields import Cursor, Name, TestSuite, Weight
@@ -57,3 +58,19 @@ class Search(Asked):
         wanted = self.given()
         wanted.pop("id", None)
         return JobFilter(limit=limit, after_seq=read_cursor(wanted.pop("cursor", "")), **wanted)
+
+
+class Wish(Asked):
+    """To log in, and to see this afterwards."""
+
+    to: Annotated[str, Meta(max_length=4096)] = "/"
+
+    def url(self, path: str) -> str:
+        return f"{path}?{urlencode({'to': self.to})}" if self.to != "/" else path
+
+
+class Login(Asked):
+    """A key that is shown, and what to see afterwards."""
+
+    key: Annotated[str, Meta(max_length=200)]
+    to: Annotated[str, Meta(max_length=4096)] = "/"

@@ -55,6 +55,7 @@ async def find_jobs(core: NamedDependency[Core], request: PageRequest) -> Respon
     older = None if found.next_seq is None else links.jobs(**given | {"cursor": write_cursor(found.next_seq)})
     return page(
         "jobs.html",
+        request.holder,
         jobs=found.jobs,
         following=older,
         asked={name: given.get(name) for name in Search.__struct_fields__},
@@ -77,6 +78,7 @@ async def show_job(
     now = core.clock.now()
     return page(
         "job.html",
+        request.holder,
         job=job,
         attempts=attempts,
         stretches=timeline(job, attempts, now),
@@ -94,6 +96,7 @@ async def show_tenant(core: NamedDependency[Core], request: PageRequest) -> Resp
     newest = await look.list_jobs(core, JobFilter(tenant=tenant.name, limit=10))
     return page(
         "tenant.html",
+        request.holder,
         line=tenant_line(core, tenant.name),
         jobs=newest.jobs,
         notice=_NOTICES.get(str(address.done)),
@@ -109,6 +112,7 @@ async def show_queue(core: NamedDependency[Core], request: PageRequest) -> Respo
     newest = await look.list_jobs(core, JobFilter(queue=line.name, limit=10))
     return page(
         "queue.html",
+        request.holder,
         line=line,
         waiting=core.counts.queued_by_tenant(line.name).most_common(_WAITING_TENANTS),
         jobs=newest.jobs,

@@ -14,13 +14,16 @@ from app.flow.watch.overview import Overview, overview
 async def front_page(core: Core) -> str:
     """The page as HTML. Raises `Unavailable`."""
     seen = await overview(core)
-    return await asyncio.to_thread(_render, seen)  # tens of milliseconds, in which others are served
+    return await asyncio.to_thread(
+        _render, seen, core.settings.keys == "required"
+    )  # tens of milliseconds, in which others are served
 
 
-def _render(seen: Overview) -> str:
+def _render(seen: Overview, has_logins: bool) -> str:  # noqa: FBT001 - called through a thread
     is_whole_hour = (seen.at - seen.since).total_seconds() >= MINUTES * 60
     return render(
         "overview.html",
+        may_log_out=has_logins,
         seen=seen,
         completed=sum(minute.completed for minute in seen.minutes),
         failed=sum(minute.failed for minute in seen.minutes),

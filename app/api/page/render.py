@@ -11,6 +11,7 @@ from litestar.status_codes import HTTP_200_OK, HTTP_303_SEE_OTHER
 
 from app.api.page import links, words
 from app.api.page.assets import asset_url
+from app.keys import Holder, Role
 
 _POLICY: Final = "; ".join(
     [
@@ -62,9 +63,10 @@ def render(template: str, **shown: Any) -> str:
     return _ENVIRONMENT.get_template(template).render(shown)
 
 
-def page(template: str, *, status: int = HTTP_200_OK, **shown: Any) -> Response[str]:
-    """The template as an answer."""
-    return html(render(template, **shown), status=status)
+def page(template: str, holder: Holder, *, status: int = HTTP_200_OK, **shown: Any) -> Response[str]:
+    """The template as an answer to `holder`, who is offered only what it may do."""
+    may = {"may_log_out": holder.key_id is not None, "may_change": holder.grant.role is Role.ADMIN}
+    return html(render(template, **may, **shown), status=status)
 
 
 def html(text: str, *, status: int = HTTP_200_OK) -> Response[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -137,9 +138,9 @@ class Explanation:
     bound: Overtaking | None
 
 
-async def explain(core: Core, job_id: str) -> Explanation:
+async def explain(core: Core, job_id: str, only: str | None = None) -> Explanation:
     """Why the job waits, as of one moment. The order is not held up: long queues are counted bit by bit, one
-    explanation at a time.
+    explanation at a time. Where `only` is a tenant, no other one is named.
 
     Raises `NotFound`, `Unavailable`.
     """
@@ -151,7 +152,7 @@ async def explain(core: Core, job_id: str) -> Explanation:
         async with core.sparing:
             outlook = core.order.outlook(job_id, MOST_AHEAD)
             if outlook is not None:
-                return await _of_place(core, job, outlook)
+                return await _of_place(core, job, outlook, only)
         await core.write(_nothing)  # it is being picked right now: behind this it is known how that ends
     return _of_no_place(core, job)
 
@@ -195,19 +196,20 @@ def _without_place(core: Core, job: Job) -> tuple[list[Reason], str]:
     return [], "Its row was changed by hand, and the service has not taken it up yet."
 
 
-async def _of_place(core: Core, job: Job, outlook: Outlook) -> Explanation:
+async def _of_place(core: Core, job: Job, outlook: Outlook, only: str | None) -> Explanation:
     """Of a job that is queued."""
     with closing(outlook):
-        weights = outlook.weights
+        weights = {name: weight for name, weight in outlook.weights.items() if only in (None, name)}
         while outlook.count(_COUNTED_AT_ONCE):
             await core.sparing.pause()
-    reasons = list(_reasons(core, outlook))
+    named = Counter({name: n for name, n in outlook.by_tenant.items() if only in (None, name)})
+    reasons = list(_reasons(core, outlook, named))
     return Explanation(
         id=job.id,
         state=State.QUEUED,
         ahead=outlook.ahead,
         ahead_exact=outlook.is_exact,
-        ahead_by_tenant=outlook.by_tenant,
+        ahead_by_tenant=named,
         terms=_terms(core, job, outlook.standing),
         reasons=reasons,
         estimate=_estimate(core, outlook, reasons),
@@ -216,7 +218,7 @@ async def _of_place(core: Core, job: Job, outlook: Outlook) -> Explanation:
     )
 
 
-def _reasons(core: Core, outlook: Outlook) -> Iterator[Reason]:
+def _reasons(core: Core, outlook: Outlook, named: Counter[str]) -> Iterator[Reason]:
     standing = outlook.standing
     job, tenant = standing.job, standing.tenant
     if standing.is_queue_paused:
@@ -231,16 +233,17 @@ def _reasons(core: Core, outlook: Outlook) -> Iterator[Reason]:
         )
         yield Reason(Code.CAP, text)
     if outlook.ahead:
-        yield Reason(Code.OTHERS_FIRST, f"{_who(outlook)} {_because(standing)}")
+        yield Reason(Code.OTHERS_FIRST, f"{_who(outlook, named)} {_because(standing)}")
     if (quiet := _quiet(core, job.queue)) is not None:
         yield Reason(Code.NO_WORKER, quiet)
 
 
-def _who(outlook: Outlook) -> str:
+def _who(outlook: Outlook, named: Counter[str]) -> str:
     """How many go first, and whose they are."""
-    several = [f"{name} {number}" for name, number in outlook.by_tenant.most_common(_NAMED)]
-    if (others := len(outlook.by_tenant) - _NAMED) > 0:
-        several.append(f"{others} others {outlook.ahead - sum(n for _, n in outlook.by_tenant.most_common(_NAMED))}")
+    told = named.most_common(_NAMED)
+    several = [f"{name} {number}" for name, number in told]
+    if (others := len(outlook.by_tenant) - len(told)) > 0:
+        several.append(f"{others} {'other' if others == 1 else 'others'} {outlook.ahead - sum(n for _, n in told)}")
     number = f"{outlook.ahead}" if outlook.is_exact else f"More than {outlook.ahead}"
     verb = "job goes" if outlook.ahead == 1 else "jobs go"
     return f"{number} {verb} first: {', '.join(several)}."

@@ -54,6 +54,7 @@
 
   async function renew() {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+    if (answer.redirected) { location.reload(); return; }  // the login has run out
     if (answer.status === 404) { rest(); say("No longer there", "lost"); }
     if (!answer.ok) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");

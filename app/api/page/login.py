@@ -1,0 +1,107 @@
+"""The door of the page: a key is shown once, and the browser keeps a login of its own that no script can read."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from litestar import Request, Response, get, post
+from litestar.datastructures import Cookie
+from litestar.di import NamedDependency
+from litestar.response import Redirect
+
+from app.api.access import SESSION, address_of
+from app.api.errors import response_to
+from app.api.page.forms import Login, Wish
+from app.api.page.render import page, see
+from app.api.page.request import PageRequest
+from app.api.schemas import Nothing
+from app.errors import FairlaneError, NoKey, NotAllowed, TooManyTries
+from app.flow.access.admit import holder_of
+from app.flow.access.issue import log_in as make_login
+from app.flow.access.issue import revoke_key
+from app.flow.core import Core
+from app.keys import ANYONE, Holder, Key, Role
+
+_LOGIN: Final = "/page/login"
+_HOME: Final = "/"
+_LONGEST: Final = 1000
+_OURS: Final = re.compile(r"/(page/[!-\[\]-~]*)?")
+"""A path of the page: never `//host` nor `/\\host`, which a browser takes for another site."""
+
+
+@get(_LOGIN, include_in_schema=False)
+async def ask_for_key(request: PageRequest) -> Response[str]:
+    """A form for the key."""
+    return _form(request.query(Wish).to, None)
+
+
+@post(_LOGIN, include_in_schema=False)
+async def log_in(core: NamedDependency[Core], request: PageRequest) -> Response[Any]:
+    """The browser is let in, if the key is good."""
+    shown = await request.filled_in(Login)
+    try:
+        holder = await holder_of(core, shown.key.strip(), address_of(request))
+        _refuse_who_has_no_page(holder)
+    except (NoKey, NotAllowed, TooManyTries) as refusal:
+        return _form(shown.to, refusal)
+    key, ends = await make_login(core, holder)
+    answer = see(_ours(shown.to))
+    answer.set_cookie(
+        Cookie(
+            key=SESSION,
+            value=key.text,
+            max_age=max(1, int((ends - core.clock.shown()).total_seconds())),
+            httponly=True,
+            secure=request.url.scheme == "https",
+            samesite="lax",
+        )
+    )
+    return answer
+
+
+@post("/page/logout", include_in_schema=False)
+async def log_out(core: NamedDependency[Core], request: PageRequest) -> Redirect:
+    """The login ends, here and on the service."""
+    await request.filled_in(Nothing)
+    key = Key.read(request.cookies.get(SESSION, ""))
+    if key is not None:
+        await _end(core, key, address_of(request))
+    answer = see(_LOGIN)
+    answer.delete_cookie(SESSION)
+    return answer
+
+
+def to_login(request: Request[Any, Any, Any]) -> Redirect:
+    """Where those go who are not let in; from there they come to what they wanted to see."""
+    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    can_be_asked_for = request.method == "GET" and len(wanted) <= _LONGEST
+    return see(Wish(to=wanted if can_be_asked_for else _HOME).url(_LOGIN))
+
+
+async def _end(core: Core, key: Key, address: str) -> None:
+    try:
+        holder = await holder_of(core, key.text, address)
+    except (NoKey, TooManyTries):  # it has ended already
+        return
+    if holder.key_id is not None:
+        await revoke_key(core, holder.key_id)
+
+
+def _refuse_who_has_no_page(holder: Holder) -> None:
+    if holder.grant.role not in (Role.READER, Role.ADMIN):
+        raise NotAllowed(f"the page is for keys of readers and admins, and this one is a {holder.grant.role}'s")
+
+
+def _form(to: str, refusal: FairlaneError | None) -> Response[str]:
+    if refusal is None:
+        return page("login.html", ANYONE, to=_ours(to), refusal="")
+    sentence = "This key is not valid" if isinstance(refusal, NoKey) else str(refusal)
+    told = response_to(refusal)
+    answer = page("login.html", ANYONE, status=told.status, to=_ours(to), refusal=sentence)
+    answer.headers = {**answer.headers, **told.headers}
+    return answer
+
+
+def _ours(to: str) -> str:
+    return to if _OURS.fullmatch(to) else _HOME

@@ -1,0 +1,89 @@
+"""Keys are made, listed and taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from app.errors import NotFound
+from app.flow.core import Core
+from app.keys import Grant, Holder, Key
+from app.store import keys
+from app.store.keys import KeyRow
+from app.store.transaction import Transaction
+
+_LOGIN: Final = timedelta(hours=12)
+
+
+async def make_key(core: Core, name: str, grant: Grant, expires_at: datetime | None) -> tuple[KeyRow, Key]:
+    """A new key, whose text is to be had this once. Raises `Unavailable`."""
+    key = Key.new()
+
+    async def put(tx: Transaction) -> KeyRow:
+        row = KeyRow(
+            id=key.id,
+            name=name,
+            grant=grant,
+            digest=key.digest,
+            created_at=core.clock.now(),
+            expires_at=expires_at,
+        )
+        await keys.put(await tx.settled(), row)
+        return row
+
+    return await core.write(put), key
+
+
+async def list_keys(core: Core) -> Sequence[KeyRow]:
+    """All keys, the oldest first. Raises `Unavailable`."""
+    async with core.reading() as connection:
+        return await keys.every(connection)
+
+
+async def revoke_key(core: Core, key_id: str) -> KeyRow:
+    """End a key, and the logins with it; said again, the same answer. Raises `NotFound`, `Unavailable`."""
+
+    async def revoke(tx: Transaction) -> KeyRow:
+        if await keys.get(await tx.reading(), key_id) is None:
+            raise NotFound("key")
+        connection = await tx.settled()
+        await keys.revoke(connection, key_id, core.clock.now())
+        tx.after_commit(core.keyring.forget, key_id)
+        row = await keys.get(connection, key_id)
+        if row is None:
+            raise NotFound("key")
+        return row
+
+    return await core.write(revoke)
+
+
+async def log_in(core: Core, holder: Holder) -> tuple[Key, datetime]:
+    """A key for one browser, which ends with the one that was shown, or half a day later; and when it ends.
+
+    Raises `NotFound` (the key that was shown is gone already), `Unavailable`.
+    """
+    key = Key.new()
+
+    async def put(tx: Transaction) -> datetime:
+        shown = await keys.get(await tx.reading(), holder.key_id or "")
+        if shown is None:
+            raise NotFound("key")
+        connection, now = await tx.settled(), core.clock.now()
+        ends = now + _LOGIN if shown.expires_at is None else min(shown.expires_at, now + _LOGIN)
+        await keys.delete_logins(connection, ended_by=now)
+        await keys.put(
+            connection,
+            KeyRow(
+                id=key.id,
+                name=shown.name,
+                grant=shown.grant,
+                digest=key.digest,
+                session_of=shown.session_of or shown.id,
+                created_at=now,
+                expires_at=ends,
+            ),
+        )
+        return ends
+
+    return key, await core.write(put)
