@@ -75,13 +75,15 @@ class ServerStopped(Event):
 @dataclass(frozen=True, slots=True)
 class RequestServed(Event):
     """One HTTP request was answered. `path` carries no query; `route` is the path it was served under, with the
-    names of its parameters, and empty if there is none."""
+    names of its parameters, and empty if there is none; `key_id` says whose key it came with, where keys are asked
+    for."""
 
     method: str
     path: str
     route: str
     status: int
     took_ms: float
+    key_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,28 @@ class TenantErased(Event):
     """Nothing is kept of this tenant any more."""
 
     tenant: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdminKeyMissing(Event):
+    """Keys are asked for, and there is no admin's: nobody can make others by the interface."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyMade(Event):
+    """There is a new key; `by` is the id of the key that it was asked for with."""
+
+    key_id: str
+    role: str
+    by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRevoked(Event):
+    """A key was taken back; `by` is the id of the key that it was asked for with."""
+
+    key_id: str
+    by: str | None
 
 
 @dataclass(frozen=True, slots=True)

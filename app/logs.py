@@ -1,5 +1,5 @@
 """The one place that knows how an event reads: as a line on a console, as JSON elsewhere. Nothing else in
-Fairlane writes log text, and no event has a field for a payload, a token or a key."""
+Fairlane writes log text, and no event has a field for a payload, a token or a key's secret."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from app.events import Emit, Event
 _LEVELS: Final = ("debug", "info", "warning", "error")
 
 _LEVEL_OF: Final[dict[type[Event], str]] = {
+    events.AdminKeyMissing: "warning",
     events.DifferenceMended: "warning",
     events.DispatcherAwaited: "warning",
     events.DispatchTakenOver: "error",
@@ -62,6 +63,11 @@ _LINES: Final[dict[type[Event], Callable[[Any], str]]] = {
     events.DifferenceMended: lambda e: f"[AUDIT] mended {e.count}, {e.what}: {', '.join(e.which)}",
     events.JobsRetired: lambda e: f"[STORE] deleted {e.count} jobs that had ended before {e.before}",
     events.TenantErased: lambda e: f"[STORE] erased tenant={e.tenant}",
+    events.AdminKeyMissing: lambda _: (
+        "[API] keys are required and no admin has one: make it with `fairlane keys create NAME --role admin`"
+    ),
+    events.KeyMade: lambda e: f"[API] made key={e.key_id} role={e.role} by={e.by or 'nobody named'}",
+    events.KeyRevoked: lambda e: f"[API] took back key={e.key_id} by={e.by or 'nobody named'}",
     events.SettingsReread: lambda e: f"[SCHEDULER] settings reread tenants={e.tenants} queues={e.queues}",
     events.GroupCommitted: lambda e: (
         f"[STORE] committed writes={e.writes} in {_ms(e.took_ms)}, the commit in {_ms(e.commit_ms)}"

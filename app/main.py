@@ -18,7 +18,16 @@ import uvicorn
 from app.api.application import create_app
 from app.clock import Clock
 from app.errors import AnotherDispatcher, BadSettings
-from app.events import DispatchTakenOver, Emit, Event, SchemaMigrated, ServerDraining, ServerListening, ServerStopped
+from app.events import (
+    AdminKeyMissing,
+    DispatchTakenOver,
+    Emit,
+    Event,
+    SchemaMigrated,
+    ServerDraining,
+    ServerListening,
+    ServerStopped,
+)
 from app.flow import retention, rollup
 from app.flow.audit.audit import audit
 from app.flow.core import Core, Phase
@@ -31,7 +40,7 @@ from app.flow.watch.division import DIVIDE_EVERY_SEC, divide_given
 from app.metrics.meter import Meter
 from app.settings import Settings
 from app.spans import NO_SPANS, Spans
-from app.store import migrate
+from app.store import keys, migrate
 from app.store.dialect import SQLITE
 from app.store.dispatcher import Dispatcher, FileLock, Holder, read_holder
 from app.store.engine import Engines, open_engines, parse_url
@@ -69,6 +78,7 @@ async def serve(settings: Settings, emit: Emit) -> int:
             running(settings, emit, f"{host}:{port}", spans=traces or NO_SPANS) as service,
         ):
             application = create_app(service.core, service.core.emit, service.meter.scrape)
+            await _warn_if_nobody_can_enter(service.core)
             served = traces.around(application) if traces else application
             server = _Server(_uvicorn_config(served), lambda: emit(ServerListening(host, port)))
             with _signals() as signals:
@@ -238,6 +248,12 @@ def _refuse_to_serve_anybody(settings: Settings, host: str) -> None:
             f"others can reach {host}: make keys with `fairlane keys create` and say FAIRLANE_KEYS=required, or say"
             " FAIRLANE_KEYS=off if everybody who reaches it may do everything"
         )
+
+
+async def _warn_if_nobody_can_enter(core: Core) -> None:
+    async with core.reading() as connection:
+        if core.settings.keys == "required" and not await keys.any_admin(connection):
+            core.emit(AdminKeyMissing())
 
 
 def _let_go_of_stuck_clients(listener: socket.socket) -> None:

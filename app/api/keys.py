@@ -10,6 +10,7 @@ from litestar.status_codes import HTTP_200_OK
 from app.api.decode import fault_of
 from app.api.document import documented
 from app.api.fields import JobId
+from app.api.request import CheckedRequest
 from app.api.schemas import KeyAnswer, KeyBody, NewKeyAnswer
 from app.errors import FieldError, InvalidRequest, NotFound, Unavailable
 from app.flow.access import issue
@@ -19,12 +20,14 @@ _FOR_ONE = {"Cache-Control": "no-store"}
 
 
 @post("/keys", **documented(Unavailable))
-async def create_key(core: NamedDependency[Core], data: JSONBody[KeyBody]) -> Response[NewKeyAnswer]:
+async def create_key(
+    core: NamedDependency[Core], request: CheckedRequest, data: JSONBody[KeyBody]
+) -> Response[NewKeyAnswer]:
     """Make a key. What its holder sends is in this answer and never again."""
     if data.expires_at is not None and data.expires_at <= core.clock.shown():
         message = "must lie in the future"
         raise InvalidRequest(f"expires_at {message}", [FieldError("expires_at", message)])
-    row, key = await issue.make_key(core, data.name, data.to_grant(), data.expires_at)
+    row, key = await issue.make_key(core, data.name, data.to_grant(), data.expires_at, by=request.holder)
     return Response(NewKeyAnswer.row(row, key=key.text), headers=_FOR_ONE)
 
 
@@ -35,11 +38,11 @@ async def list_keys(core: NamedDependency[Core]) -> list[KeyAnswer]:
 
 
 @delete("/keys/{key_id:str}", status_code=HTTP_200_OK, **documented(NotFound, Unavailable))
-async def revoke_key(core: NamedDependency[Core], key_id: FromPath[str]) -> KeyAnswer:
+async def revoke_key(core: NamedDependency[Core], request: CheckedRequest, key_id: FromPath[str]) -> KeyAnswer:
     """Take a key back, and the logins that were made with it. Sent again, the answer is the same."""
     if fault_of(key_id, JobId):
         raise NotFound("key")
-    return KeyAnswer.row(await issue.revoke_key(core, key_id))
+    return KeyAnswer.row(await issue.revoke_key(core, key_id, by=request.holder))
 
 
 HANDLERS = (create_key, list_keys, revoke_key)

@@ -8,6 +8,7 @@ from typing import Final
 from litestar.types import HTTPScope
 
 from app.events import RequestFailed, RequestServed
+from app.keys import ANYONE
 
 _LONGEST: Final = 256
 
@@ -15,7 +16,8 @@ _LONGEST: Final = 256
 def request_served(scope: HTTPScope, status: int, took_ms: float) -> RequestServed:
     """The request was answered with `status`."""
     route = scope.get("path_template", "")  # Litestar leaves it there once it has found the route
-    return RequestServed(_printable(scope["method"]), _printable(scope["path"]), route, status, took_ms)
+    holder = scope.get("auth") or ANYONE  # the guard leaves it there
+    return RequestServed(_printable(scope["method"]), _printable(scope["path"]), route, status, took_ms, holder.key_id)
 
 
 def request_failed(scope: HTTPScope, error: Exception) -> RequestFailed:

@@ -16,6 +16,7 @@ import pytest
 from app.api.access import MAY_CALL, SESSION
 from app.api.front import Front
 from app.errors import Unavailable
+from app.events import KeyMade, KeyRevoked, RequestServed
 from app.flow.access.keyring import FRESH_SEC
 from app.keys import Key
 from tests.api.asgi import Call, app_of, client_of
@@ -524,6 +525,19 @@ async def test_another_site_cannot_log_a_browser_in_or_out(keys: Keys) -> None:
         answer = await keys.client.post(path, data=form, headers={"Origin": "http://evil.test"})
         assert answer.status_code == 403
         assert "set-cookie" not in answer.headers
+
+
+async def test_the_log_tells_who_did_what_to_keys_and_who_asked(keys: Keys) -> None:
+    made = await keys.made("reader")
+    await keys.client.get("/stats", headers=bearer(made["key"]))
+    await keys.client.delete(f"/keys/{made['id']}", headers=bearer(keys.admin))
+    admin = Key.read(keys.admin)
+    assert admin is not None
+    heard = keys.running.heard
+    assert heard.all(KeyMade) == [KeyMade(made["id"], "reader", admin.id)]
+    assert heard.all(KeyRevoked) == [KeyRevoked(made["id"], admin.id)]
+    served = [(each.path, each.key_id) for each in heard.all(RequestServed)]
+    assert served == [("/keys", admin.id), ("/stats", made["id"]), (f"/keys/{made['id']}", admin.id)]
 
 
 async def test_the_same_key_is_never_made_twice() -> None:

@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from app.store import migrate
-from tests.databases import Database
+from tests.databases import Database, Databases
 from tests.served import serving, start
 
 
@@ -134,3 +134,18 @@ async def test_a_signal_during_the_start_ends_it(database: Database) -> None:
         first.signal(signal.SIGCONT)
         async with first.client() as client, asyncio.timeout(10):
             assert (await client.get("/health/ready")).status_code == 200
+
+
+async def test_an_address_that_others_reach_is_served_only_when_that_is_said(sqlite_databases: Databases) -> None:
+    url = sqlite_databases.create().url
+    for host in ("0.0.0.0", "::"):  # noqa: S104 - that it is refused is the point
+        refusal = await _refusal(url, host=host)
+        assert f"others can reach {host}" in refusal
+        assert "FAIRLANE_KEYS=required" in refusal
+        assert "Traceback" not in refusal
+    async with serving(url, host="0.0.0.0", keys="off") as served, served.client() as client:  # noqa: S104
+        assert (await client.get("/stats")).status_code == 200
+    async with serving(url, host="0.0.0.0", keys="required") as served, served.client() as client:  # noqa: S104
+        assert (await client.get("/stats")).status_code == 401
+        assert (await client.get("/health/ready")).status_code == 200
+        await served.logged("admin_key_missing")

@@ -85,7 +85,7 @@ async def _end(core: Core, key: Key, address: str) -> None:
     except (NoKey, TooManyTries):  # it has ended already
         return
     if holder.key_id is not None:
-        await revoke_key(core, holder.key_id)
+        await revoke_key(core, holder.key_id, by=holder)
 
 
 def _refuse_who_has_no_page(holder: Holder) -> None:

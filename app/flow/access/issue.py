@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from app.errors import NotFound
+from app.events import KeyMade, KeyRevoked
 from app.flow.core import Core
 from app.keys import Grant, Holder, Key
 from app.store import keys
@@ -16,7 +17,7 @@ from app.store.transaction import Transaction
 _LOGIN: Final = timedelta(hours=12)
 
 
-async def make_key(core: Core, name: str, grant: Grant, expires_at: datetime | None) -> tuple[KeyRow, Key]:
+async def make_key(core: Core, name: str, grant: Grant, expires_at: datetime | None, by: Holder) -> tuple[KeyRow, Key]:
     """A new key, whose text is to be had this once. Raises `Unavailable`."""
     key = Key.new()
 
@@ -30,6 +31,7 @@ async def make_key(core: Core, name: str, grant: Grant, expires_at: datetime | N
             expires_at=expires_at,
         )
         await keys.put(await tx.settled(), row)
+        tx.after_commit(core.emit, KeyMade(row.id, grant.role, by.key_id))
         return row
 
     return await core.write(put), key
@@ -41,7 +43,7 @@ async def list_keys(core: Core) -> Sequence[KeyRow]:
         return await keys.every(connection)
 
 
-async def revoke_key(core: Core, key_id: str) -> KeyRow:
+async def revoke_key(core: Core, key_id: str, by: Holder) -> KeyRow:
     """End a key, and the logins with it; said again, the same answer. Raises `NotFound`, `Unavailable`."""
 
     async def revoke(tx: Transaction) -> KeyRow:
@@ -50,6 +52,7 @@ async def revoke_key(core: Core, key_id: str) -> KeyRow:
         connection = await tx.settled()
         await keys.revoke(connection, key_id, core.clock.now())
         tx.after_commit(core.keyring.forget, key_id)
+        tx.after_commit(core.emit, KeyRevoked(key_id, by.key_id))
         row = await keys.get(connection, key_id)
         if row is None:
             raise NotFound("key")
