@@ -8,7 +8,7 @@ PYTEST_ARGS ?= -n 2
 EFFORT ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help run test torture check format demo bench bench-reports lock clean
+.PHONY: help run test torture check format demo bench bench-reports audit lock clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -41,9 +41,14 @@ bench: $(VENV)/.dev ## measure; figures compare only within one run
 bench-reports: $(VENV)/.dev ## measure reports beside a million jobs; takes half an hour and 3 GB
 	@$(VENV)/bin/python -m tests.reports.bench
 
+audit: $(VENV)/audit/.done ## the locked versions against known advisories; asks pypi.org
+	@$(VENV)/audit/bin/pip-audit --strict --require-hashes --disable-pip --progress-spinner off \
+		--requirement requirements.lock --requirement requirements-dev.lock
+
 lock: $(VENV)/.dev ## write the locked versions anew from pyproject.toml
 	@$(VENV)/bin/uv pip compile $(LOCK) pyproject.toml --output-file requirements.lock
 	@$(VENV)/bin/uv pip compile $(LOCK) pyproject.toml --group dev --output-file requirements-dev.lock
+	@$(VENV)/bin/uv pip compile $(LOCK) --group pyproject.toml:audit --output-file requirements-audit.lock
 
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
@@ -64,3 +69,8 @@ $(VENV)/.dev: requirements-dev.lock pyproject.toml | $(VENV)/bin/python
 	@$(PIP) install --require-hashes -r requirements-dev.lock
 	@$(PIP) install --no-deps --editable .
 	@touch $@ $(VENV)/.run
+
+$(VENV)/audit/.done: requirements-audit.lock | $(VENV)/bin/python
+	@$(VENV)/bin/python -m venv $(VENV)/audit
+	@$(VENV)/audit/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements-audit.lock
+	@touch $@
