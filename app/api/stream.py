@@ -1,10 +1,10 @@
 """An answer that goes on: server-sent events. It ends at once when the service drains, when the client hangs up, and
-when the client takes nothing for a while."""
+when the client takes nothing for a while; and with the key that it was asked for with."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -30,15 +30,18 @@ _HEADERS: Final = {
 
 
 class EventStream(ASGIResponse):
-    """Sends `events` of `watcher`, which it closes in the end."""
+    """Sends `events` of `watcher`, which it closes in the end, for as long as `may_go_on` says yes before each."""
 
     _should_set_content_length = False
 
-    def __init__(self, feed: Feed, watcher: Watcher, events: AsyncIterator[bytes]) -> None:
+    def __init__(
+        self, feed: Feed, watcher: Watcher, events: AsyncIterator[bytes], may_go_on: Callable[[], Awaitable[bool]]
+    ) -> None:
         super().__init__(headers=dict(_HEADERS))
         self._ended = feed.ended
         self._watcher = watcher
         self._events = events
+        self._may_go_on = may_go_on
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._watcher:
@@ -62,6 +65,8 @@ class EventStream(ASGIResponse):
     async def _send_events(self, send: Send) -> None:
         await send(_part(STILL_HERE))  # so that the client knows at once that it is heard
         async for event in self._events:
+            if not await self._may_go_on():
+                return
             async with asyncio.timeout(_STUCK_SEC):
                 await send(_part(event))
 

@@ -21,7 +21,7 @@ from app.flow.access.keyring import FRESH_SEC
 from app.keys import Key
 from tests.api.asgi import Call, app_of, client_of
 from tests.databases import Database
-from tests.flow.harness import FakeClock, Running, service, until_idle
+from tests.flow.harness import FakeClock, Running, service, until, until_idle
 
 JOB: Final = {"tenant": "acme", "test_suite": "suite"}
 ORIGIN: Final = {"Origin": "http://fairlane.test"}
@@ -175,9 +175,7 @@ class Keys:
         sent = [(b"host", b"here"), *((name.lower().encode(), value.encode()) for name, value in headers.items())]
         call = Call(path=path.encode(), headers=sent)
         asking = asyncio.create_task(call.of(self.front))
-        async with asyncio.timeout(30):
-            while not call.sent:  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0)
+        await until(lambda: call.sent)
         call.hangs_up.set()
         await asking
         return call.status
@@ -525,6 +523,21 @@ async def test_another_site_cannot_log_a_browser_in_or_out(keys: Keys) -> None:
         answer = await keys.client.post(path, data=form, headers={"Origin": "http://evil.test"})
         assert answer.status_code == 403
         assert "set-cookie" not in answer.headers
+
+
+async def test_a_stream_ends_with_its_key(keys: Keys) -> None:
+    made = await keys.made("tenant", tenant="acme")
+    sent = [(b"host", b"here"), (b"authorization", f"Bearer {made['key']}".encode())]
+    call = Call(path=b"/events", headers=sent)
+    asking = asyncio.create_task(call.of(keys.front))
+    await until(lambda: len(call.sent) > 1)
+    await keys.client.post("/jobs", json=JOB, headers=bearer(keys.admin))
+    await until(lambda: b"acme" in b"".join(each["body"] for each in call.sent[1:]))
+    await keys.client.delete(f"/keys/{made['id']}", headers=bearer(keys.admin))
+    told = len(call.sent)
+    await keys.client.post("/jobs", json=JOB, headers=bearer(keys.admin))
+    await asking
+    assert [each["body"] for each in call.sent[told:]] == [b""]
 
 
 async def test_the_log_tells_who_did_what_to_keys_and_who_asked(keys: Keys) -> None:

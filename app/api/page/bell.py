@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final
 
 from litestar import get
 from litestar.di import NamedDependency
 
+from app.api.page.request import PageRequest
 from app.api.page.shared import Shared
 from app.api.stream import EventStream
+from app.flow.access.admit import is_still_let_in
 from app.flow.core import Core
 from app.flow.watch.feed import Watcher
 
@@ -24,10 +27,12 @@ _RING: Final = b"event: changed\ndata: look again\n\n"
 
 
 @get("/page/changes", include_in_schema=False)
-async def ring_on_changes(core: NamedDependency[Core], front_page: NamedDependency[Shared[str]]) -> EventStream:
+async def ring_on_changes(
+    core: NamedDependency[Core], request: PageRequest, front_page: NamedDependency[Shared[str]]
+) -> EventStream:
     """An event whenever a page has something new to show: once a second at most, every ten seconds at least."""
     watcher = core.feed.watch(reads=False)
-    return EventStream(core.feed, watcher, rings(watcher, front_page))
+    return EventStream(core.feed, watcher, rings(watcher, front_page), partial(is_still_let_in, core, request.holder))
 
 
 async def rings(watcher: Watcher, front_page: Shared[str]) -> AsyncIterator[bytes]:

@@ -23,6 +23,17 @@ async def holder_of(core: Core, shown: str | None, address: str) -> Holder:
     return Holder(row.id, row.grant)
 
 
+async def is_still_let_in(core: Core, holder: Holder) -> bool:
+    """Whether the key that was shown a while ago would be let in now; while the database is away, as it was before."""
+    if holder.key_id is None:
+        return True
+    try:
+        row = await _found(core, holder.key_id)
+    except Unavailable:  # then nothing moves that anybody could be told of
+        return True
+    return row is not None and row.is_valid(core.clock.shown())
+
+
 async def _row_of(core: Core, shown: str, address: str) -> KeyRow:
     key = Key.read(shown)
     if key is None or core.keyring.find(key.id) is None:
