@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Final
@@ -17,10 +18,12 @@ from sqlalchemy import event
 
 from app.events import Event, JobPromoted, Recovered
 from app.flow import dispatch, finish, submit
+from app.flow.access import issue
 from app.flow.core import Core
 from app.flow.dispatch import ClaimRequest
 from app.flow.submit import JobRequest
 from app.flow.watch.explain import explain
+from app.keys import ANYONE, Grant, Role
 from app.main import Service, running
 from app.settings import read_settings
 from tests.api.asgi import Call, app_of
@@ -78,6 +81,7 @@ async def bench(database: Database) -> None:
         core = service.core
         await _submits(database, core)
         await _metered(database, service)
+        await _keyed(database, service)
         await _cycles(database, core)
         await _alone(database, core)
         await _promotions(database, core, listener)
@@ -99,23 +103,42 @@ async def _submits(database: Database, core: Core) -> None:
 
 
 async def _metered(database: Database, service: Service) -> None:
-    """What it costs a submit over HTTP to be measured, in the loop's own time: blocks with and without, in turn."""
+    """What it costs a submit over HTTP to be measured."""
     app = app_of(service)
 
-    async def block() -> float:
-        began = time.thread_time()
-        await _by_clients(lambda _: Call("POST", b"/jobs", headers=JSON, body=[JOB]).of(app), BLOCK)
-        return time.thread_time() - began
+    async def submit_some(measured: bool) -> None:  # noqa: FBT001 - one of the two that are compared
+        with nullcontext() if measured else _deaf(service):
+            await _by_clients(lambda _: Call("POST", b"/jobs", headers=JSON, body=[JOB]).of(app), BLOCK)
 
+    _say(database, "a measured submit, unmeasured = 1", await _ratio(submit_some))
+
+
+async def _keyed(database: Database, service: Service) -> None:
+    """What it costs a submit over HTTP to show a key."""
+    core, app = service.core, app_of(service)
+    _, key = await issue.make_key(core, "bench", Grant(Role.TENANT, "acme"), None, by=ANYONE)
+    headers = [*JSON, (b"authorization", f"Bearer {key.text}".encode())]
+
+    async def submit_some(asked: bool) -> None:  # noqa: FBT001 - one of the two that are compared
+        core.settings = replace(core.settings, keys="required" if asked else "off")
+        await _by_clients(lambda _: Call("POST", b"/jobs", headers=headers, body=[JOB]).of(app), BLOCK)
+
+    _say(database, "a submit with a key, without = 1", await _ratio(submit_some))
+    core.settings = replace(core.settings, keys="off")
+
+
+async def _ratio(block: Callable[[bool], Awaitable[None]]) -> str:
+    """What the block takes of the loop's own time with, to without: blocks of both kinds in turn."""
     ratios = []
     for turn in range(BLOCKS):
         took = {}
-        for deaf in (turn % 2 == 0, turn % 2 == 1):
-            with _deaf(service) if deaf else nullcontext():
-                took[deaf] = await block()
-        ratios.append(took[False] / took[True])
+        for which in (turn % 2 == 0, turn % 2 == 1):
+            began = time.thread_time()
+            await block(which)
+            took[which] = time.thread_time() - began
+        ratios.append(took[True] / took[False])
     low, middle, high = quantiles(ratios, n=4)
-    _say(database, "a measured submit, unmeasured = 1", f"{middle:.3f} (half of the blocks {low:.3f} to {high:.3f})")
+    return f"{middle:.3f} (half of the blocks {low:.3f} to {high:.3f})"
 
 
 @contextmanager
