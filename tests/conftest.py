@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from tests.databases import (
     SqliteDatabases,
 )
 from tests.databases import postgres_databases as databases_of_postgres
+from tests.history.table import Tell, show, teller
 
 # Before any of them is imported, from whichever folder that is.
 pytest.register_assert_rewrite(
@@ -75,6 +76,16 @@ def unused_port() -> Iterator[int]:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]
+
+
+@pytest.fixture
+def tell(record_property: Callable[[str, object], None]) -> Tell:
+    """Takes what came of an attack, for the table at the end of the run."""
+    return teller(record_property)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    show(terminalreporter)
 
 
 @pytest.fixture

@@ -9,11 +9,13 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import PIPE, STDOUT, Process
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, Final
 
 import httpx
+
+PROGRAM: Final = "from app.cli import main; main()"
 
 PATIENCE_SEC = 30.0
 """Longer than anything here takes on a slow machine; a test that waits so long has failed."""
@@ -91,18 +93,22 @@ class Served:
             self._news.notify_all()
 
 
-async def start(url: str, **settings: object) -> Served:
-    """Start `fairlane serve` on a database and a free port, and wait for nothing."""
+async def start(
+    url: str, *, program: str = PROGRAM, environment: Mapping[str, str] | None = None, **settings: object
+) -> Served:
+    """Start `fairlane serve` on a database and a free port, and wait for nothing. `program` is what Python runs, and
+    `environment` what it finds beside its settings."""
     variables = {"database_url": url, "port": 0, "log_format": "json", **settings}
     environ = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
     environ |= {"FAIRLANE_" + name.upper(): str(value) for name, value in variables.items()}
-    command = (sys.executable, "-c", "from app.cli import main; main()", "serve")
+    environ |= environment or {}
+    command = (sys.executable, "-c", program, "serve")
     process = await asyncio.create_subprocess_exec(*command, env=environ, stdout=PIPE, stderr=STDOUT)
     return Served(process)
 
 
 @asynccontextmanager
-async def serving(url: str, **settings: object) -> AsyncIterator[Served]:
+async def serving(url: str, **settings: Any) -> AsyncIterator[Served]:
     """A service that listens; whatever happens, it is gone in the end."""
     served = await start(url, **settings)
     try:
@@ -123,7 +129,7 @@ class Restarting:
             probe.bind(("127.0.0.1", 0))
             self._port = probe.getsockname()[1]
         self._database_url = database_url
-        self._settings = settings
+        self._settings: dict[str, Any] = settings
         self._up = asyncio.Event()
         self.served: Served
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.databases import Database, Databases
 from tests.served import serving, start
 
 
-async def _refusal(url: str, **settings: object) -> str:
+async def _refusal(url: str, **settings: Any) -> str:
     """What a service that does not start prints."""
     served = await start(url, **settings)
     assert await served.exited() == 1
