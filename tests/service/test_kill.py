@@ -17,7 +17,7 @@ from tests.history.table import Tell
 from tests.history.tables import read_tables
 from tests.history.terms import Terms
 
-KILLS: Final = {Policy.VIRTUAL_TIME: 20 * EFFORT, Policy.PENALTY: 3 * EFFORT}
+KILLS: Final = {Policy.VIRTUAL_TIME: 20 * EFFORT, Policy.PENALTY: 2 * EFFORT}
 _WAITED_OUT: Final = 10
 """Each so many kills the next server waits on Postgres until it may take over; otherwise it is let in by hand."""
 
@@ -53,13 +53,13 @@ async def test_kills_under_load_lose_nothing_and_leave_no_trace_in_the_order(
         async with service.site.at_work():
             before = await read_tables(database)
             for kill in range(KILLS[policy]):
-                await asyncio.sleep(chance.uniform(0.2, 0.9))
+                await asyncio.sleep(chance.uniform(0.1, 0.6))
                 await _kill_and_start(service, kill)
                 if kill % _COMPARED == 0:
                     after = await read_tables(database)
                     assert list(changed_between(before, after)) == []
                     before = after
-            await asyncio.sleep(1)
+            await asyncio.sleep(0.5)
         tables = await service.verdict(Terms(policy), tell, f"kill -9, {policy}")
     assert list(changed_between(before, tables)) == []
     assert len(tables.jobs) > 10 * KILLS[policy]
