@@ -25,6 +25,7 @@ pytest.register_assert_rewrite(
     "tests.flow.harness",
     "tests.flow.scenes",
     "tests.flow.views",
+    "tests.history.attacked",
     "tests.metrics.scraped",
     "tests.reports.looking",
 )

@@ -227,4 +227,7 @@ def settings(history: History, tables: Tables) -> Iterator[str]:
 
 
 def _whole(request: dict[str, Any]) -> dict[str, Any]:
-    return _DEFAULTS | request
+    whole = _DEFAULTS | request
+    if whole.pop("run_at", None) is not None:  # the rows say when that was: `early` and `late` judge it
+        whole["delay_sec"] = None
+    return whole

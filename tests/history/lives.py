@@ -149,6 +149,8 @@ def early(history: History, tables: Tables, terms: Terms) -> Iterator[str]:
                 yield f"early: job {row.id} was queued again at {again}, {attempt.number} was to back off until {due}"
         for attempt in attempts:
             yield from _out_of_order(row, attempt)
+            if not terms.is_clock_moved:
+                yield from _timed_out_early(row, attempt)
     if not terms.is_clock_moved:
         yield from _claimed_early(history)
 
@@ -167,6 +169,10 @@ def _out_of_order(row: Job, attempt: Attempt) -> Iterator[str]:
     started = attempt.started_at or attempt.scheduled_at
     if not attempt.queued_at <= attempt.scheduled_at <= started <= attempt.ended_at:
         yield f"early: the times of attempt {attempt.number} of job {row.id} are out of order"
+
+
+def _timed_out_early(row: Job, attempt: Attempt) -> Iterator[str]:
+    started = attempt.started_at or attempt.scheduled_at
     is_timeout = attempt.outcome is Outcome.TIMED_OUT
     if is_timeout and attempt.ended_at < started + timedelta(seconds=row.timeout_sec or 0, milliseconds=-50):
         yield f"early: attempt {attempt.number} of job {row.id} timed out before its {row.timeout_sec} s"

@@ -187,6 +187,14 @@ def a_job_came_back_before_its_backoff(story: Story) -> None:
     story.show_again(story.call("fail", "cyd", 2), "cyd")
 
 
+def an_attempt_timed_out_before_its_time(story: Story) -> None:
+    story.change("cyd", timeout_sec=5)
+    story.change_attempt("cyd", 1, outcome=Outcome.TIMED_OUT)
+    story.call("submit", "cyd").body["timeout_sec"] = 5
+    story.show_again(story.call("fail", "cyd", 2), "cyd")
+    story.forget(story.call("fail", "cyd"))
+
+
 def a_job_was_claimed_before_it_was_due(story: Story) -> None:
     story.call("claim", "cyd").returned_at = 11.8
 
@@ -263,6 +271,7 @@ def a_cap_was_passed(story: Story) -> None:
         (a_job_was_queued_before_it_was_due, ["early"]),
         (a_job_was_due_before_its_delay, ["early"]),
         (a_job_came_back_before_its_backoff, ["early"]),
+        (an_attempt_timed_out_before_its_time, ["early"]),
         (a_job_was_claimed_before_it_was_due, ["early"]),
         (a_due_job_still_waits, ["late"]),
         (a_due_job_was_queued_late, ["late"]),

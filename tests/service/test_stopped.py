@@ -82,7 +82,7 @@ async def test_the_late_result_of_a_stopped_worker_is_refused_and_another_has_do
         attacked(database, chance_of(f"a stopped worker, {database.kind}")) as service,
         service.site.voice("another") as voice,
     ):
-        jobs = [(await voice.submit({"tenant": "red", "test_suite": q, "queue": q})).answer["id"] for q in _QUEUES]
+        jobs = [(await voice.submit({"tenant": "patient", "test_suite": q, "queue": q})).answer["id"] for q in _QUEUES]
         fairlane = Fairlane(service.site.url)
         worker = ("worker", "-q", "prudent", "-c", "1", "--lease", str(_LEASE_SEC), "--", "sleep", "600")
         async with (
@@ -101,7 +101,7 @@ async def test_the_late_result_of_a_stopped_worker_is_refused_and_another_has_do
             assert trusting.stdin is not None
             trusting.stdin.write(b"done\n")
             assert await _line(trusting) == "409"
-            again = (await voice.submit({"tenant": "red", "test_suite": "again", "queue": "prudent"})).answer["id"]
+            again = (await voice.submit({"tenant": "patient", "test_suite": "again", "queue": "prudent"})).answer["id"]
             await _in_state(voice, again, State.RUNNING)  # so it has given up the one before, its only place
             await voice.cancel(again)
         for job_id in jobs:
