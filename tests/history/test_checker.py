@@ -188,9 +188,10 @@ def a_job_came_back_before_its_backoff(story: Story) -> None:
 
 
 def an_attempt_timed_out_before_its_time(story: Story) -> None:
-    story.change("cyd", timeout_sec=5)
+    story.change("cyd", timeout_sec=3)
     story.change_attempt("cyd", 1, outcome=Outcome.TIMED_OUT)
-    story.call("submit", "cyd").body["timeout_sec"] = 5
+    story.call("submit", "cyd").body["timeout_sec"] = 3
+    story.call("claim", "cyd").answer["jobs"][0]["timeout_sec"] = 3
     story.show_again(story.call("fail", "cyd", 2), "cyd")
     story.forget(story.call("fail", "cyd"))
 
