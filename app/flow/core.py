@@ -98,7 +98,7 @@ class Core:
         self.moves.listen(self._follow_pace)
         self.last_hour = LastHour(clock)
         self.moves.listen(self.last_hour.follow)
-        self.steadiness = Steadiness(clock)
+        self.steadiness = Steadiness(clock, dispatcher.time_before)
         self.retired_to: tuple[datetime, int] | None = None
         self.retiring_since = -math.inf
         self.rolling_up = asyncio.Lock()

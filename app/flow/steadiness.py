@@ -4,6 +4,7 @@ come back, and a clock that was set wrong is set right within the hour, mostly."
 from __future__ import annotations
 
 import math
+from datetime import datetime
 from typing import Final
 
 from app.clock import Clock
@@ -16,12 +17,14 @@ REST_SEC: Final = 3600.0
 
 
 class Steadiness:
-    """Compares the wall clock with the monotonic one, from look to look."""
+    """Compares the wall clock with the monotonic one, from look to look; and at a start with the newest time that was
+    written `before`, for a host may come up with its clock set wrong, and a long rest looks the same."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, before: datetime | None) -> None:
         self._clock = clock
         self._lead = self._lead_now()
-        self._jumped_at = -math.inf
+        has_jumped = before is not None and (clock.shown() - before).total_seconds() > LARGEST_STEP_SEC
+        self._jumped_at = clock.monotonic() if has_jumped else -math.inf
 
     def is_steady(self) -> bool:
         """Whether the wall clock has not jumped ahead of late."""

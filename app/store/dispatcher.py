@@ -80,6 +80,8 @@ class Dispatcher:
         self._clock = clock
         self._emit = emit
         self._epoch = 0
+        self.time_before: datetime | None = None
+        """The newest time that the dispatcher before this one gave out, once the claim is taken."""
 
     async def take(self, engine: AsyncEngine, *, locked: bool) -> None:
         """Become the dispatcher. `locked` says that a file's lock already keeps others away.
@@ -92,7 +94,8 @@ class Dispatcher:
         self._epoch = 1 if seen is None else seen.epoch + 1
         if not await self._replace(engine, seen):
             raise AnotherDispatcher("a server that starts at the same moment", "an unknown address")
-        self._clock.not_before(seen.last_time if seen else None)
+        self.time_before = seen.last_time if seen else None
+        self._clock.not_before(self.time_before)
 
     async def prove(self, connection: AsyncConnection, now: datetime) -> None:
         """Renew the claim inside a transaction; raises `DispatchLost` if another process has taken over."""

@@ -18,7 +18,7 @@ from app.flow.retention import retire
 from app.flow.retry import retry
 from app.scheduling.job import Job, State
 from tests.databases import Database
-from tests.flow.harness import HOUR, PATIENCE_SEC, FakeClock, Running, by_hand, commits_of, service
+from tests.flow.harness import HOUR, PATIENCE_SEC, FakeClock, Running, by_hand, commits_of, mortal, service
 from tests.flow.scenes import set_up
 from tests.flow.views import assert_memory_equals_sql
 
@@ -112,6 +112,27 @@ async def test_a_clock_that_stays_ahead_is_believed_in_the_end(database: Databas
         running.clock.advance(HOUR - 1)
         assert await retired(running) == 0
         running.clock.advance(1)
+        assert await retired(running) == 1
+
+
+async def test_a_service_that_starts_with_a_clock_that_is_ahead_deletes_nothing_for_an_hour(database: Database) -> None:
+    async with mortal(database, retention_days=7) as killed:
+        job = await finished(killed.running)
+
+        running = await killed.restart(wall_jumped=365 * DAY)
+        assert await retired(running) == 0
+        running = await killed.restart(wall_jumped=-365 * DAY)  # it is set right
+        running.clock.advance(HOUR)
+        assert await retired(running) == 0
+        assert (await look.get_job(running.core, job.id)).id == job.id
+
+
+async def test_a_service_that_was_down_for_long_deletes_an_hour_after_its_start(database: Database) -> None:
+    async with mortal(database, retention_days=7) as killed:
+        await finished(killed.running)
+        running = await killed.restart(wall_jumped=8 * DAY)
+        assert await retired(running) == 0
+        running.clock.advance(HOUR)
         assert await retired(running) == 1
 
 
