@@ -16,6 +16,7 @@ from tests.history.lives import changed_between
 from tests.history.table import Tell
 from tests.history.tables import read_tables
 from tests.history.terms import Terms
+from tests.served import PATIENCE_SEC
 
 KILLS: Final = {Policy.VIRTUAL_TIME: 20 * EFFORT, Policy.PENALTY: 2 * EFFORT}
 _WAITED_OUT: Final = 10
@@ -63,3 +64,19 @@ async def test_kills_under_load_lose_nothing_and_leave_no_trace_in_the_order(
         tables = await service.verdict(Terms(policy), tell, f"kill -9, {policy}")
     assert list(changed_between(before, tables)) == []
     assert len(tables.jobs) > 10 * KILLS[policy]
+
+
+async def test_what_fell_due_while_nobody_served_is_queued_within_two_ticks(database: Database, tell: Tell) -> None:
+    chance = chance_of(f"due meanwhile, {database.kind}")
+    async with attacked(database, chance) as service, service.site.voice("patient") as voice:
+        jobs = [{"tenant": "red", "test_suite": f"{n}", "delay_sec": 1, "idempotency_key": f"{n}"} for n in range(50)]
+        assert (await voice.submit_batch(jobs)).is_ok
+        with service.history.fault("kill -9"):
+            await service.kill()
+            await asyncio.sleep(1.2)  # now they are due
+            await do_not_wait_for(database)
+            await service.start()
+        async with asyncio.timeout(PATIENCE_SEC):
+            while (await count_by_state(database))["queued"] < len(jobs):  # noqa: ASYNC110 - a row sets no event
+                await asyncio.sleep(0.1)
+        await service.verdict(Terms(late_sec=2), tell, "due while nobody served")
