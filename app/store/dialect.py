@@ -19,6 +19,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Dialect,
+    ExceptionContext,
     Executable,
     FromClause,
     Row,
@@ -119,7 +120,12 @@ def prepare_postgres(engine: AsyncEngine) -> None:
         cursor.close()
         connection.commit()
 
+    def look_at(failure: ExceptionContext) -> None:
+        if isinstance(failure.original_exception.__cause__, asyncpg.InternalClientError):
+            failure.is_disconnect = True
+
     event.listen(engine.sync_engine, "connect", connect)
+    event.listen(engine.sync_engine, "handle_error", look_at)
 
 
 # --- What an error means ------------------------------------------------------------------------------------
@@ -207,7 +213,10 @@ def is_unavailable(error: BaseException) -> bool:
         return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in _BUSY_OR_BROKEN_SQLITE
     if isinstance(error, asyncpg.PostgresError):
         return (error.sqlstate or "").startswith(_AWAY_ON_POSTGRES)
-    # The driver's own: a connection that is closed; not a value that it cannot encode.
+    # The driver's own: a connection that is closed, or was being ended by the server just as it was asked something;
+    # not a value that it cannot encode.
+    if isinstance(error, asyncpg.InternalClientError):
+        return True
     return isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError)
 
 

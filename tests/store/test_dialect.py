@@ -148,11 +148,12 @@ def sqlite_error(code: int) -> sqlite3.OperationalError:
         (asyncpg.UndefinedColumnError("wrong"), False),
         (asyncpg.CheckViolationError("wrong"), False),
         (ValueError("wrong"), False),
+        (asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress"), True),
     ],
 )
 def test_unavailable_is_not_wrong(error: Exception, expected: bool) -> None:  # noqa: FBT001
     assert is_unavailable(error) is expected
-    if isinstance(error, (sqlite3.Error, asyncpg.PostgresError, asyncpg.InterfaceError)):
+    if isinstance(error, (sqlite3.Error, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)):
         assert is_unavailable(DBAPIError("SELECT 1", {}, error)) is expected
 
 
