@@ -114,7 +114,7 @@ async def running(
             follow_up=lambda tx: serve_waiting(core, tx),
             committed=lambda: serve_soon(core),
         )
-        core.writer = Writer(engines.writer, memory, dispatcher, clock, emit, spans)
+        core.writer = Writer(engines.writer, engines.writer_answers, memory, dispatcher, clock, emit, spans)
         await recover(core)
         core.writer.start()
         ticker = Ticker(core)

@@ -193,8 +193,8 @@ def postgres_databases() -> Iterator[PostgresDatabases]:
     stopped at the end. If it does not start, that is an error: nothing is skipped."""
     named = os.environ.get(POSTGRES_URL)
     if not named:
-        with _own_server() as url:
-            yield PostgresDatabases(url)
+        with own_postgres() as server:
+            yield PostgresDatabases(server.get_uri())
         return
     databases = PostgresDatabases(named)
     yield databases
@@ -202,7 +202,8 @@ def postgres_databases() -> Iterator[PostgresDatabases]:
 
 
 @contextmanager
-def _own_server() -> Iterator[str]:
+def own_postgres() -> Iterator[Any]:
+    """A server from a wheel, as its package knows it, that nobody else uses."""
     # In a folder of its own below the system's: as root the server runs as another user, and every folder
     # above it is opened for that user to pass.
     with tempfile.TemporaryDirectory(prefix="fairlane-postgres-") as folder:
@@ -212,7 +213,7 @@ def _own_server() -> Iterator[str]:
 
             server = get_server(Path(folder) / "data", cleanup_mode=None)
         try:
-            yield server.get_uri()
+            yield server
         finally:
             _end(server.get_postmaster_info().process)
 

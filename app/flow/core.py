@@ -6,14 +6,15 @@ from __future__ import annotations
 import asyncio
 import math
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from app.clock import Clock
+from app.errors import Unavailable
 from app.events import Emit, LoopFailed
 from app.flow.access.keyring import Keyring
 from app.flow.admission import Admission
@@ -119,12 +120,21 @@ class Core:
         self.phase = Phase.STARTING
         self._spawned: set[asyncio.Task[None]] = set()
         self.last_tick_at = clock.monotonic()
+        self.can_read = True
         self._next_tick_at = math.inf
         self._due_sooner = asyncio.Event()
 
-    def reading(self) -> AbstractAsyncContextManager[Connection]:
-        """A connection to look with, apart from the writer; raises `Unavailable` if the database is away."""
-        return reading(self.engines)
+    @asynccontextmanager
+    async def reading(self, *, patient: bool = False) -> AsyncIterator[Connection]:
+        """A connection to look with, apart from the writer; raises `Unavailable` if the database is away, and unless
+        `patient` also if it does not answer for a while."""
+        try:
+            async with reading(self.engines, patient=patient) as connection:
+                yield connection
+        except Unavailable:
+            self.can_read = False
+            raise
+        self.can_read = True
 
     async def write(self, run: Callable[[Transaction], Awaitable[T]], *, new_jobs: int = 0, alone: bool = False) -> T:
         """`Writer.write`."""
@@ -223,7 +233,7 @@ class Core:
         live = self.phase is not Phase.SERVING or age < TICKS_UNTIL_DEAD * period
         if self.writer.lost is not None:
             return Health(live=False, ready=False, why=str(self.writer.lost))
-        if self.writer.is_in_doubt:
+        if self.writer.is_in_doubt or not self.can_read:
             return Health(live, ready=False, why="the database is away")
         if self.phase is not Phase.SERVING:
             return Health(live, ready=False, why=f"the service is {self.phase}")

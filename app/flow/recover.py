@@ -16,6 +16,7 @@ from app.scheduling.leases import Lease, Leases
 from app.scheduling.scheduler import LaneTime, QueuedJob, QueueState, Snapshot, TenantState
 from app.scheduling.tenant import DEFAULT_TENANT, TenantSettings
 from app.store import jobs, queues, tenants
+from app.store.answers import SEVER_SEC
 from app.store.session import Connection
 
 LONGEST_LEASE_SEC: Final = 3600
@@ -45,7 +46,8 @@ async def recover(core: Core) -> None:
     async with core.engines.writer.begin() as connection:
         # The proof waits for the dispatcher's row, so a transaction of ours that is still being committed
         # is over before anything is read.
-        await core.dispatcher.prove(connection, core.clock.now())
+        async with core.engines.writer_answers.required(SEVER_SEC):
+            await core.dispatcher.prove(connection, core.clock.now())
         written = await _read(connection)
     _fill_order(core, written)
     _fill_counts(core, written)

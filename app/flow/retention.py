@@ -46,7 +46,7 @@ async def retire(core: Core) -> bool:
         core.retiring_since, core.retired_to = core.clock.monotonic(), None
     try:
         for _ in range(_BATCHES):
-            async with core.reading() as connection:
+            async with core.reading(patient=True) as connection:
                 found = await jobs.finished_before(connection, before, after=core.retired_to, limit=DELETED_AT_ONCE)
             if not found:
                 return False
@@ -73,7 +73,7 @@ async def deletable_before(core: Core) -> datetime | None:
     days = core.settings.retention_days
     if not core.steadiness.is_steady() or days is None:
         return None
-    async with core.reading() as connection:
+    async with core.reading(patient=True) as connection:
         rolled_until = await rollups.until(connection)
     return None if rolled_until is None else min(rolled_until, core.clock.shown() - timedelta(days=days))
 

@@ -35,7 +35,7 @@ async def roll_up(core: Core) -> bool:
 async def _roll_up(core: Core) -> bool:
     over = hour_of(core.clock.now() - GRACE)
     await core.write(_nothing)  # what was being written is committed now, and whatever comes later has later times
-    async with core.reading() as connection:
+    async with core.reading(patient=True) as connection:
         was_until = await rollups.until(connection)
         hour = was_until or await rollups.next_change(connection, None)
         if hour is None or hour >= over:
@@ -52,7 +52,7 @@ async def _roll_up(core: Core) -> bool:
 
 async def _write(core: Core, figures: Figures, was_until: datetime | None) -> bool:
     """Whether it counts now; not if somebody has moved the mark meanwhile."""
-    async with core.reading() as connection:
+    async with core.reading(patient=True) as connection:
         unfinished = await rollups.unfinished(connection, figures.hour)
     for hour in unfinished:
         await core.write(partial(_forget, hour))

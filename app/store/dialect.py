@@ -109,7 +109,8 @@ _STEPS_BETWEEN_LOOKS: Final = 10_000  # of SQLite's machine; some milliseconds
 
 
 def prepare_postgres(engine: AsyncEngine) -> None:
-    """Refuses an old server, and a server that would acknowledge a commit before it is on disk."""
+    """Refuses an old server, and a server that would acknowledge a commit before it is on disk. Hangs up without a
+    word on what is no good any more."""
 
     def connect(connection: Any, _record: object) -> None:
         refuse_old_postgres(connection.driver_connection.get_server_version().major)
@@ -120,11 +121,15 @@ def prepare_postgres(engine: AsyncEngine) -> None:
         cursor.close()
         connection.commit()
 
+    def invalidate(connection: Any, _record: object, _error: object) -> None:
+        connection.driver_connection.terminate()  # to take leave of a connection that may be dead takes seconds
+
     def look_at(failure: ExceptionContext) -> None:
         if isinstance(failure.original_exception.__cause__, asyncpg.InternalClientError):
             failure.is_disconnect = True
 
     event.listen(engine.sync_engine, "connect", connect)
+    event.listen(engine.sync_engine, "invalidate", invalidate)
     event.listen(engine.sync_engine, "handle_error", look_at)
 
 

@@ -3,17 +3,18 @@ to nothing yet; a URL nobody could connect to is refused at once, in words, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from sqlalchemy import URL
+from sqlalchemy import URL, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from app.errors import BadSettings
+from app.store.answers import Answers
 from app.store.dialect import (
     POSTGRES,
     SQLITE,
@@ -33,19 +34,28 @@ class Timeouts:
     """How long the database may keep anyone waiting, in seconds. Past each the error is one that
     `is_unavailable` knows."""
 
-    connect: float = 5.0
+    connect: float = 2.5
     command: float = 30.0
     pool: float = 10.0
-    lock: float = 5.0
+    lock: float = 3.0
+    idle: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """The two ways to the database. `writer` has one connection; `reader` cannot write."""
+    """The two ways to the database, and what is heard on each. `writer` has one connection; `reader` cannot write."""
 
     dialect: str
     writer: AsyncEngine
     reader: AsyncEngine
+    writer_answers: Answers = field(default_factory=Answers)
+    reader_answers: Answers = field(default_factory=Answers)
+
+    def __post_init__(self) -> None:
+        # Sending counts for the writer alone: of many readers one might go on asking where no other is answered.
+        for name in ("before_cursor_execute", "after_cursor_execute", "commit"):
+            event.listen(self.writer.sync_engine, name, self.writer_answers.came)
+        event.listen(self.reader.sync_engine, "after_cursor_execute", self.reader_answers.came)
 
     async def close(self) -> None:
         """Closes every connection; both engines, even if one of them fails to."""
@@ -85,10 +95,14 @@ def open_engines(url: str, *, synchronous: str = "full", readers: int = 5, timeo
         writer = _sqlite_engine(address, _sqlite_pragmas(synchronous, wait), "BEGIN IMMEDIATE", _pool(1, wait))
         reads = {**_sqlite_pragmas(synchronous, wait), "query_only": "ON"}
         return Engines(SQLITE, writer, _sqlite_engine(address, reads, "BEGIN", _pool(readers, wait)))
-    locks = {"lock_timeout": _milliseconds(wait.lock)}
+    holds = {
+        "lock_timeout": _milliseconds(wait.lock),
+        # A server does not notice at once that nobody is at the other end any more, and what is locked stays locked.
+        "idle_in_transaction_session_timeout": _milliseconds(wait.idle),
+    }
     return Engines(
         POSTGRES,
-        _postgres_engine(address, "fairlane writer", locks, wait, _pool(1, wait)),
+        _postgres_engine(address, "fairlane writer", holds, wait, _pool(1, wait)),
         _postgres_engine(
             address, "fairlane reader", {"default_transaction_read_only": "on"}, wait, _pool(readers, wait)
         ),

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import TypeAlias
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.errors import Unavailable
+from app.store.answers import ANSWER_SEC
 from app.store.dialect import FROZEN, is_unavailable
 from app.store.engine import Engines
 from app.store.schema import dispatcher
@@ -19,10 +20,12 @@ Connection: TypeAlias = AsyncConnection
 
 
 @asynccontextmanager
-async def reading(engines: Engines) -> AsyncIterator[Connection]:
-    """One transaction that sees what is committed and waits for no writer. Raises `Unavailable`."""
+async def reading(engines: Engines, *, patient: bool = False) -> AsyncIterator[Connection]:
+    """One transaction that sees what is committed and waits for no writer. Raises `Unavailable`, unless `patient` also
+    as soon as the database is found not to answer; a single look may take longer than that."""
     with _unavailable_if_away():
-        async with engines.reader.begin() as connection:
+        in_time = nullcontext() if patient else engines.reader_answers.required(ANSWER_SEC)
+        async with in_time, engines.reader.begin() as connection:
             yield connection
 
 

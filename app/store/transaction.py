@@ -83,7 +83,8 @@ class Transaction:
             self._new_queues.clear()
         if self._new_jobs:
             rows, self._new_jobs = self._new_jobs, []
-            await self._connection.execute(insert(jobs), rows)
+            for first in range(0, len(rows), dialect.ROWS_PER_STATEMENT):
+                await self._connection.execute(insert(jobs), rows[first : first + dialect.ROWS_PER_STATEMENT])
 
     def drop_collected(self) -> None:
         """Forget the rows that are not inserted yet: the write that asked for them failed."""

@@ -8,7 +8,7 @@ import asyncio
 import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -20,6 +20,7 @@ from app.errors import DispatchLost, FairlaneError, Unavailable
 from app.events import Emit, GroupCommitted, LoopFailed, WriterFailed
 from app.spans import NO_SPANS, Span, Spans
 from app.store import dialect
+from app.store.answers import ANSWER_SEC, SEVER_SEC, STILL_AWAY_SEC, Answers
 from app.store.dispatcher import Dispatcher
 from app.store.transaction import Transaction
 
@@ -105,6 +106,7 @@ class Writer:
     def __init__(
         self,
         engine: AsyncEngine,
+        answers: Answers,
         memory: Memory,
         dispatcher: Dispatcher,
         clock: Clock,
@@ -112,17 +114,20 @@ class Writer:
         spans: Spans = NO_SPANS,
     ) -> None:
         self._engine = engine
+        self._answers = answers
         self._memory = memory
         self._dispatcher = dispatcher
         self._clock = clock
         self._emit = emit
         self._spans = spans
         self._waiting: deque[_Write[Any]] = deque()
+        self._group: Sequence[_Write[Any]] = ()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
         self._connection: AsyncConnection | None = None
         self._in_doubt = False
+        self._is_silent = False
         self._lost: DispatchLost | None = None
         self._busy_since: float | None = None
         self._commit_sec = 0.0
@@ -169,7 +174,7 @@ class Writer:
         `FairlaneError` that it raises is its answer and hurts no other write. `alone` shares the transaction
         with no other write: as `run` begins, memory and the database are at one and the same commit.
 
-        Raises what `run` raises, and `Unavailable` if the database cannot be written.
+        Raises what `run` raises, and `Unavailable` if the database cannot be written or does not answer.
         """
         if self._closing:
             raise Unavailable("the service is shutting down")
@@ -209,23 +214,39 @@ class Writer:
 
     async def _serve_group(self, group: Sequence[_Write[Any]]) -> None:
         began = self._busy_since = self._clock.monotonic()
+        self._group = group
         try:
-            if self._in_doubt:
-                await self._hang_up()  # memory is read over the same engine, which has one connection
-                await self._memory.reload()
-                self._in_doubt = False
-            outcomes, steps = await self._run_until_settled(group)
+            with self._answers.missed(STILL_AWAY_SEC if self._is_silent else ANSWER_SEC, self._turn_away):
+                if self._in_doubt:
+                    await self._hang_up()  # memory is read over the same engine, which has one connection
+                    await self._memory.reload()
+                    self._in_doubt = False
+                async with self._alive():
+                    outcomes, steps = await self._run_until_settled(group)
         except Exception as error:  # noqa: BLE001 - whatever went wrong, each waiting request gets its answer
             self._fail_group(group, error)
             return
         finally:
-            self._busy_since = None
+            self._busy_since, self._group = None, ()
         self.commits += 1
+        self._is_silent = False
         self._take(steps)
         for item, outcome in zip(group, outcomes, strict=True):
             item.resolve(outcome)
         took_sec = self._clock.monotonic() - began
         self._emit(GroupCommitted(len(group), took_sec * 1000, self._commit_sec * 1000))
+
+    def _turn_away(self) -> None:
+        """The database does not answer, and nobody waits for it any longer. What was begun may yet be done."""
+        self._is_silent = True
+        silent = _Refused(Unavailable("the database does not answer right now"))
+        for item in (*self._group, *self._waiting):
+            item.resolve(silent)
+
+    def _alive(self) -> AbstractAsyncContextManager[None]:
+        """Gives up a connection that is silent for too long. A file has nobody at its other end who might be gone."""
+        on_file = self._engine.dialect.name == dialect.SQLITE
+        return nullcontext() if on_file else self._answers.required(SEVER_SEC)
 
     def _take(self, steps: Sequence[Callable[[], None]]) -> None:
         """What follows a commit cannot fail any more: a step that raises leaves memory to be read again."""

@@ -10,6 +10,7 @@ from contextlib import closing
 from functools import partial
 from typing import Any, get_args
 
+import asyncpg
 import pytest
 
 from app.errors import Unavailable
@@ -19,9 +20,10 @@ from app.flow.core import Core
 from app.flow.look import JobFilter
 from app.flow.tenancy import TenantSettings
 from app.scheduling.job import State
-from app.store import engine
+from app.store import engine, writer
 from app.store.transaction import Transaction
 from tests.databases import Database, Sqlite
+from tests.flow.calls import FAULTS, failing_call
 from tests.flow.harness import (
     HOUR,
     Moment,
@@ -30,6 +32,7 @@ from tests.flow.harness import (
     gate,
     in_one_group,
     service,
+    until_idle,
 )
 from tests.flow.scenes import POLICIES, assert_twins, much_at_once, set_up
 from tests.flow.views import assert_memory_equals_sql, portrait
@@ -130,6 +133,66 @@ async def test_memory_is_not_lost_when_it_cannot_be_read_again(database: Databas
 
         await service_.tick()
         await assert_memory_equals_sql(core)
+
+
+@pytest.mark.parametrize("moment", ["statement", "commit"])
+async def test_who_waits_for_a_silent_database_is_told_and_what_was_begun_may_be_done(
+    database: Database, moment: Moment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with service(database) as service_:
+        core = service_.core
+        with monkeypatch.context() as patch, gate(core, moment, statement="INSERT INTO jobs") as stopped:
+            patch.setattr(writer, "ANSWER_SEC", 0.05)
+            begun = asyncio.create_task(service_.submit(name="begun", idempotency_key="begun"))
+            await stopped.reached()
+            behind = asyncio.create_task(service_.submit(name="behind", idempotency_key="behind"))
+            told = await answers_of([begun, behind])
+            stopped.open()
+            await until_idle(core)
+        assert [str(answer) for answer in told] == ["the database does not answer right now"] * 2
+
+        assert await database.fetch("SELECT test_suite FROM jobs") == [("begun",)]
+        for name in ("begun", "behind"):
+            await service_.submit(name=name, idempotency_key=name)
+        assert await database.fetch("SELECT test_suite FROM jobs ORDER BY seq") == [("begun",), ("behind",)]
+        await assert_memory_equals_sql(core)
+
+
+async def test_a_connection_that_is_silent_for_too_long_is_replaced(
+    postgres: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with service(postgres) as service_:
+        core = service_.core
+        await set_up(service_)
+        before = await portrait(core)
+        locked = await asyncpg.connect(postgres.url)
+        async with locked.transaction():
+            await locked.execute("SELECT FROM dispatcher FOR UPDATE")
+            monkeypatch.setattr(writer, "ANSWER_SEC", 0.05)
+            monkeypatch.setattr(writer, "SEVER_SEC", 0.1)
+            assert [type(answer) for answer in await answers_of([asyncio.create_task(service_.claim(3))])] == [
+                Unavailable
+            ]
+            await service_.heard.wait_for(WriterFailed)
+        await locked.close()
+        monkeypatch.undo()
+
+        assert await portrait(core) == before
+        assert len(await service_.claim(3)) == 3
+        await assert_memory_equals_sql(core)
+
+
+async def test_a_service_that_cannot_read_is_not_ready_until_it_can(database: Database) -> None:
+    async with service(database) as service_:
+        core = service_.core
+        with failing_call(core, 1, FAULTS[database.kind][0]), pytest.raises(Unavailable):
+            await look.list_jobs(core, JobFilter())
+        assert (core.health().live, core.health().ready) == (True, False)
+        assert core.health().why == "the database is away"
+
+        await service_.tick()
+
+        assert core.health().ready
 
 
 # --- Failures that nobody injects --------------------------------------------------------------------------

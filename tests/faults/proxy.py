@@ -1,0 +1,95 @@
+"""What stands between a service and its Postgres: it passes bytes on until a test lets it stall or cut."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+
+class Relay:
+    """One connection. Once `is_stranded`, what has not come through never will."""
+
+    def __init__(self, passes: asyncio.Event, target: Path) -> None:
+        self._passes = passes
+        self._target = target
+        self.is_stranded = False
+
+    async def run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Until one of its ends has gone, or it is cut."""
+        ends = [writer]
+        try:
+            await self._pass()
+            far_reader, far_writer = await asyncio.open_unix_connection(str(self._target))
+            ends.append(far_writer)
+            await asyncio.gather(self._copy(reader, far_writer), self._copy(far_reader, writer))
+        except (OSError, EOFError, asyncio.CancelledError):
+            pass
+        finally:
+            for end in ends:
+                end.transport.abort()
+                with suppress(OSError, asyncio.CancelledError):
+                    await end.wait_closed()
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            await self._pass()
+            writer.write(data)
+            await writer.drain()
+        raise EOFError
+
+    async def _pass(self) -> None:
+        await self._passes.wait()
+        if self.is_stranded:
+            await asyncio.Event().wait()
+
+
+class Proxy:
+    """Listens on the loopback address and passes each connection on to a server's socket file."""
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._passes = asyncio.Event()
+        self._passes.set()
+        self._relays: dict[Relay, asyncio.Task[None]] = {}
+        self._server: asyncio.Server
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    def stall(self) -> None:
+        """Connections are taken, and so is what is sent; nothing comes out at the other end."""
+        self._passes.clear()
+
+    def heal(self, *, strand: bool) -> None:
+        """New connections are served again. What has stalled flows on; or it does not, and the server does not learn
+        that nobody is at the other end any more."""
+        for relay in self._relays:
+            relay.is_stranded = strand
+        self._passes.set()
+
+    async def cut(self) -> None:
+        """Every connection is reset, at both ends."""
+        for task in self._relays.values():
+            task.cancel()
+        await asyncio.gather(*self._relays.values())
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """It listens while the block lasts."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        try:
+            yield
+        finally:
+            self._server.close()
+            await self.cut()
+
+    def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        relay = Relay(self._passes, self._target)
+        task = asyncio.create_task(relay.run(reader, writer))
+        self._relays[relay] = task
+        task.add_done_callback(lambda _: self._relays.pop(relay))
