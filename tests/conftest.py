@@ -22,6 +22,7 @@ from tests.history.table import Tell, show, teller
 pytest.register_assert_rewrite(
     "tests.contract.crowd",
     "tests.contract.player",
+    "tests.faults.clients",
     "tests.flow.harness",
     "tests.flow.scenes",
     "tests.flow.views",
