@@ -111,6 +111,7 @@ async def running(
             core.order,
             core.moves,
             reload=lambda: recover(core),
+            untold=core.feed.lose,
             follow_up=lambda tx: serve_waiting(core, tx),
             committed=lambda: serve_soon(core),
         )

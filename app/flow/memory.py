@@ -21,19 +21,24 @@ class OrderAndMoves:
         moves: Moves,
         *,
         reload: Callable[[], Awaitable[None]],
+        untold: Callable[[int], None],
         follow_up: Callable[[Transaction], Awaitable[None]],
         committed: Callable[[], None],
     ) -> None:
-        """`reload` reads everything from the database, `follow_up` joins each transaction at its end, `committed`
+        """`reload` reads everything from the database, `untold` is told how many moves may have happened of which
+        nobody heard, since memory had undone them, `follow_up` joins each transaction at its end, `committed`
         is told of every commit."""
         self._order = order
         self._moves = moves
         self._reload = reload
+        self._untold = untold
+        self._undone = 0
         self._follow_up = follow_up
         self._committed = committed
 
     def begin(self) -> None:
         """A transaction starts."""
+        self._undone = 0
         self._order.begin()
 
     def mark(self) -> Mark:
@@ -69,9 +74,12 @@ class OrderAndMoves:
 
     def rollback(self) -> None:
         """Nothing since `begin` happened."""
+        self._undone = self._moves.mark()
         self._order.rollback()
         self._moves.forget_from(0)
 
     async def reload(self) -> None:
         """Read everything from the database."""
         await self._reload()
+        self._untold(self._undone)
+        self._undone = 0

@@ -11,7 +11,7 @@ from app.flow.watch import feed
 from app.flow.watch.feed import Batch, MoveFilter, StateMove, Watcher
 from app.scheduling.job import State
 from tests.databases import Database, Databases
-from tests.flow.harness import service
+from tests.flow.harness import failing, service
 
 
 def _all(watcher: Watcher) -> list[Batch]:
@@ -97,6 +97,21 @@ async def test_a_slow_watcher_is_told_how_many_it_missed(database: Database, mon
             assert told == sorted(told)
             assert [batch.missed for batch in batches[1:]] == [0] * (len(batches) - 1)
         assert len(running.core.feed._kept) == 0
+
+
+async def test_after_a_doubtful_commit_a_watcher_is_told_of_a_gap(database: Database) -> None:
+    async with service(database) as running:
+        job = await running.submit()
+        with running.core.feed.watch() as watcher:
+            with failing(running.core, "after commit"), pytest.raises(Unavailable):
+                await running.cancel(job)
+            await running.tick()
+            await running.submit()
+
+            [gap, after] = [watcher.next(), watcher.next()]
+
+        assert gap.missed == 1
+        assert [move.old_state for move in (*gap.moves, *after.moves)] == [None]
 
 
 async def test_no_more_watch_than_can_be_served(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,6 +142,13 @@ class Feed:
         while self.position <= position:
             await self._news.wait()
 
+    def lose(self, count: int) -> None:
+        """So many moves may have happened, and nobody can be told which. Who watches has missed them, and with them
+        what was kept and not read yet: what is told without a gap is told in order."""
+        if count:
+            self._first, self._kept = self.position + count, []
+            self._tell_of_news()
+
     def forget(self, watcher: Watcher) -> None:
         """It watches no more."""
         self._watchers.discard(watcher)
@@ -158,6 +165,9 @@ class Feed:
             self._forget_oldest()
         else:
             self._first += len(moves)
+        self._tell_of_news()
+
+    def _tell_of_news(self) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
 
