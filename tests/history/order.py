@@ -54,8 +54,10 @@ def out_of_order(history: History, tables: Tables, terms: Terms) -> Iterator[str
     first = {each.job["id"]: each.request["priority"] for each in asked(history) if each.job is not None}
     jobs = [replace(job, priority=first.get(job.id, job.priority)) for job in tables.written.jobs]
     written = replace(tables.written, jobs=jobs)
-    steps = [(s.since, _put_in_force(name, s)) for name, told in settings_of(history).items() for s in told]
-    steps += _prioritizings(history, {job.id: job for job in written.jobs})
+    steps = list(
+        _prioritizings(history, {job.id: job for job in jobs})
+    )  # before the end of the pause that they were in
+    steps += [(s.since, _put_in_force(name, s)) for name, told in settings_of(history).items() for s in told]
     try:
         yield from (f"order: {wrong}" for wrong in twin.relive(written, terms.policy, terms.step_units, steps).wrong)
     except (twin.Differs, ValueError, KeyError) as differs:  # what is written cannot have happened
