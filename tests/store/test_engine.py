@@ -45,7 +45,7 @@ async def test_pragmas_of_the_writer(sqlite: Database, synchronous: str, number:
             "query_only": 0,
         }
         reading = await pragmas(engines.reader)
-        assert (reading["query_only"], reading["journal_mode"], reading["busy_timeout"]) == (1, "wal", 5000)
+        assert (reading["query_only"], reading["journal_mode"], reading["busy_timeout"]) == (1, "wal", 3000)
 
 
 async def test_full_is_the_default(sqlite: Database) -> None:
