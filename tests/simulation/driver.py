@@ -1,0 +1,179 @@
+"""Passes for the driver aiosqlite, without its threads: every call is handed to the world outside, which runs it on a
+real SQLite file when it likes, or lets it fail. SQLAlchemy and all above it are the real ones."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Literal, Protocol
+
+import aiosqlite
+import pytest
+
+Kind = Literal["connect", "BEGIN", "statement", "COMMIT", "ROLLBACK"]
+
+
+@dataclass(eq=False)
+class Call:
+    """Something asked of a database and not answered yet."""
+
+    connection: Connection
+    kind: Kind
+    sql: str
+    run: Callable[[], Any]
+    answer: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class World(Protocol):
+    """Who decides what becomes of a call."""
+
+    def ask(self, call: Call) -> None:
+        """It will be answered."""
+
+
+class Connection:
+    """What SQLAlchemy takes for a connection of aiosqlite."""
+
+    def __init__(self, world: World, path: str) -> None:
+        self._world = world
+        self._path = path
+        self.is_reader = False
+        self.raw: sqlite3.Connection | None = None
+        self.cursors: list[sqlite3.Cursor] = []
+        self._thread = SimpleNamespace()  # SQLAlchemy makes it a daemon
+        self._tx = SimpleNamespace(put_nowait=_at_once)  # and sets the isolation level by the thread's inbox
+
+    @property
+    def _connection(self) -> sqlite3.Connection | None:
+        return self.raw
+
+    @property
+    def _conn(self) -> sqlite3.Connection:
+        if self.raw is None:
+            raise sqlite3.OperationalError("no active connection")
+        return self.raw
+
+    def __await__(self) -> Iterator[Any]:
+        return self._opened().__await__()
+
+    def cursor(self) -> Cursor:
+        return Cursor(self)
+
+    async def execute(self, sql: str, run: Callable[[sqlite3.Connection], Any]) -> Any:
+        """Settings cost no turn, nor what only marks a transaction that reads: nobody could tell when it ran."""
+        if sql.startswith("PRAGMA") or (self.is_reader and sql == "BEGIN"):
+            self.is_reader |= "query_only" in sql
+            return run(self._conn)
+        return await self._ask("BEGIN" if sql.startswith("BEGIN") else "statement", sql, run)
+
+    async def create_function(self, *args: Any, **kw: Any) -> None:
+        self._conn.create_function(*args, **kw)
+
+    async def commit(self) -> None:
+        if self.is_reader:
+            self._conn.commit()
+        else:
+            await self._ask("COMMIT", "COMMIT", sqlite3.Connection.commit)
+
+    async def rollback(self) -> None:
+        if self.raw is not None and self.raw.in_transaction:
+            await self._ask("ROLLBACK", "ROLLBACK", sqlite3.Connection.rollback)
+
+    async def close(self) -> None:
+        self.cut()
+
+    def stop(self) -> None:
+        self.cut()
+
+    def cut(self) -> None:
+        """Whatever was not committed is lost."""
+        for cursor in self.cursors:
+            cursor.close()  # or SQLite would keep the connection for the statement's sake
+        self.cursors.clear()
+        if self.raw is not None:
+            self.raw.close()
+            self.raw = None
+
+    async def _opened(self) -> Connection:
+        await self._ask("connect", "connect", None)
+        return self
+
+    async def _ask(self, kind: Kind, sql: str, run: Callable[[sqlite3.Connection], Any] | None) -> Any:
+        call = Call(self, kind, sql, self._open if run is None else lambda: run(self._conn))
+        self._world.ask(call)
+        return await call.answer
+
+    def _open(self) -> None:
+        self.raw = sqlite3.connect(self._path, isolation_level=None, timeout=0)
+
+
+class Cursor:
+    """One statement."""
+
+    arraysize = 1
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._cursor: sqlite3.Cursor | None = None
+
+    async def __aenter__(self) -> Cursor:
+        return self
+
+    @property
+    def description(self) -> Any:
+        return self._cursor and self._cursor.description
+
+    @property
+    def rowcount(self) -> int:
+        return self._cursor.rowcount if self._cursor else -1
+
+    @property
+    def lastrowid(self) -> int | None:
+        return self._cursor.lastrowid if self._cursor else None
+
+    async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> Cursor:
+        sql = "PRAGMA busy_timeout = 0" if "busy_timeout" in sql else sql  # nobody could let go while we waited
+        await self._run(sql, lambda raw: raw.execute(sql, parameters))
+        return self
+
+    async def executemany(self, sql: str, parameters: Sequence[Sequence[Any]]) -> Cursor:
+        await self._run(sql, lambda raw: raw.executemany(sql, parameters))
+        return self
+
+    async def _run(self, sql: str, run: Callable[[sqlite3.Connection], sqlite3.Cursor]) -> None:
+        def run_and_keep(raw: sqlite3.Connection) -> sqlite3.Cursor:
+            self._connection.cursors.append(run(raw))
+            return self._connection.cursors[-1]
+
+        self._cursor = await self._connection.execute(sql, run_and_keep)
+
+    async def fetchall(self) -> list[Any]:
+        return self._cursor.fetchall() if self._cursor else []
+
+    async def fetchmany(self, size: int = 1) -> list[Any]:
+        """Of what is read in slices; others come in between."""
+        cursor = self._cursor
+        rows: list[Any] = await self._connection.execute("fetch", lambda _raw: cursor.fetchmany(size) if cursor else [])
+        return rows
+
+    async def close(self) -> None:
+        if self._cursor is not None and self._cursor in self._connection.cursors:
+            self._connection.cursors.remove(self._cursor)
+            self._cursor.close()
+
+
+def _at_once(work: tuple[asyncio.Future[Any], Callable[[], Any]]) -> None:
+    future, function = work
+    future.set_result(function())
+
+
+@contextmanager
+def simulated_driver(world: World) -> Iterator[None]:
+    """Whoever opens a SQLite database by SQLAlchemy's async engine asks `world`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(aiosqlite, "connect", lambda path, **_: Connection(world, path))
+        yield

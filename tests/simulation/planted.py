@@ -1,0 +1,208 @@
+"""Faults to plant in the service, each one that somebody could make: by how soon they are found it is known that the
+simulation sees."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from app.flow import dispatch, finish, lease, moves, recover
+from app.flow.core import Core
+from app.flow.finish import Ending
+from app.flow.keys import KeysInFlight
+from app.scheduling.scheduler import Scheduler
+from app.store import jobs
+from app.store.writer import Writer
+
+Fault = Callable[[pytest.MonkeyPatch], None]
+
+
+def a_lapse_that_looks_at_no_clock(patch: pytest.MonkeyPatch) -> None:
+    """A lease that was renewed while its end waited for the writer ends all the same."""
+    real = finish._lapse
+
+    async def lapse(core: Core, tx: Any, ended: Any) -> None:
+        present = core.leases.get(ended.job_id)
+        if present is not None and present.token == ended.token:
+            core.leases.put(replace(present, expires_at=ended.expires_at, timeout_at=ended.timeout_at))
+        await real(core, tx, ended)
+
+    patch.setattr(finish, "_lapse", lapse)
+
+
+def a_report_under_any_token(patch: pytest.MonkeyPatch) -> None:
+    """Whoever knows the job's id ends its attempt."""
+
+    async def reported(tx: Any, job_id: str, token: str) -> tuple[Any, bool]:
+        del token
+        job = await lease.existing_job(await tx.reading(), job_id)
+        return job, job.state.is_leased
+
+    patch.setattr(finish, "_reported_job", reported)
+
+
+def a_release_without_refund(patch: pytest.MonkeyPatch) -> None:
+    """The lane pays for what it gave back."""
+    real = finish.end_attempt
+
+    async def end(core: Core, tx: Any, job: Any, now: Any, ending: Ending) -> Any:
+        return await real(core, tx, job, now, replace(ending, refund=False))
+
+    patch.setattr(finish, "end_attempt", end)
+
+
+def memory_that_keeps_what_was_rolled_back(patch: pytest.MonkeyPatch) -> None:
+    """Moves of a transaction that failed are counted with those of the next."""
+    patch.setattr(moves.Moves, "forget_from", lambda _self, _mark: None)
+
+
+def an_order_that_keeps_what_was_rolled_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Scheduler, "rollback", Scheduler.commit)
+
+
+def leases_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    """Memory drops a lease when its end is written, not when it is durable."""
+    real = jobs.move_if_unchanged
+
+    async def move(connection: Any, job: Any, move: Any, values: Any) -> Any:
+        for core in _cores:
+            core.leases.drop(job.id)
+        return await real(connection, job, move, values)
+
+    _cores: list[Core] = []
+    began = Core.__init__
+
+    def init(self: Core, *args: Any, **kw: Any) -> None:
+        began(self, *args, **kw)
+        _cores[:] = [self]
+
+    patch.setattr(Core, "__init__", init)
+    patch.setattr(jobs, "move_if_unchanged", move)
+
+
+def a_start_that_joins_anew(patch: pytest.MonkeyPatch) -> None:
+    """Lanes lose what they were behind by."""
+    real = recover._fill_order
+
+    def fill(core: Core, written: Any) -> None:
+        clocks = {queue.name: queue.clock for queue in written.queues}
+        lanes = [each._replace(virtual_time=max(each.virtual_time, clocks[each.queue])) for each in written.lanes]
+        real(core, replace(written, lanes=lanes))
+
+    patch.setattr(recover, "_fill_order", fill)
+
+
+def a_start_without_grace(patch: pytest.MonkeyPatch) -> None:
+    """What the wall clock says is over is over."""
+    patch.setattr(recover, "BEATS_IN_A_LEASE", 1e9)
+
+
+def an_end_that_forgets_the_running_count(patch: pytest.MonkeyPatch) -> None:
+    real = Scheduler.end
+
+    def end(self: Scheduler, tenant: str, queue: str, charge_back: int = 0) -> None:
+        if charge_back == 0:
+            real(self, tenant, queue)
+
+    patch.setattr(Scheduler, "end", end)
+
+
+def a_cancel_that_forgets_the_order(patch: pytest.MonkeyPatch) -> None:
+    """A cancelled job is still to come."""
+    patch.setattr(Scheduler, "withdraw", lambda self, job_id: self._jobs.get(job_id))
+
+
+def a_doubt_that_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A COMMIT of unknown outcome is taken for one that failed."""
+    patch.setattr(Writer, "_in_doubt", property(lambda _self: False, lambda _self, _value: None), raising=False)
+
+
+def an_answer_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    real = Writer._run_one
+
+    async def run(self: Writer, connection: Any, tx: Any, item: Any, *, careful: bool) -> Any:
+        answer = await real(self, connection, tx, item, careful=careful)
+        item.resolve(answer)
+        return answer
+
+    patch.setattr(Writer, "_run_one", run)
+
+
+def keys_that_are_not_held(patch: pytest.MonkeyPatch) -> None:
+    """Twins look up their key at the same time, and the one that comes second is refused by the database."""
+
+    @asynccontextmanager
+    async def hold(_self: KeysInFlight, _keys: Any) -> AsyncIterator[None]:
+        yield
+
+    patch.setattr(KeysInFlight, "hold", hold)
+    patch.setattr("app.flow.submit.dialect.violated_constraint", lambda _error: None)
+
+
+def jobs_that_nobody_gives_back(patch: pytest.MonkeyPatch) -> None:
+    """Who hung up has a lease."""
+    patch.setattr(dispatch, "_give_back_soon", lambda _core, _leased: None)
+
+
+def a_line_that_is_not_served(patch: pytest.MonkeyPatch) -> None:
+    """Claims that wait are not told of new jobs."""
+
+    async def serve(_core: Core, _tx: Any) -> None:
+        pass
+
+    patch.setattr("app.main.serve_waiting", serve)
+    patch.setattr("app.main.serve_soon", lambda _core: None)
+
+
+def a_cap_that_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    from app.scheduling.lanes import Tenant
+
+    patch.setattr(Tenant, "may_run", property(lambda self: not self.paused))
+
+
+def an_attempt_that_is_not_taken_back(patch: pytest.MonkeyPatch) -> None:
+    """A release counts."""
+    real = finish.end_attempt
+
+    async def end(core: Core, tx: Any, job: Any, now: Any, ending: Ending) -> Any:
+        values = {name: value for name, value in ending.values.items() if name != "attempt"}
+        return await real(core, tx, job, now, replace(ending, values=values))
+
+    patch.setattr(finish, "end_attempt", end)
+
+
+def a_lane_that_is_not_written(patch: pytest.MonkeyPatch) -> None:
+    """A restart forgets what the last commit charged."""
+    real = Scheduler.take_dirty
+    patch.setattr(Scheduler, "take_dirty", lambda self: ([], real(self)[1]))
+
+
+def a_beat_that_only_the_row_knows(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Core, "lease_renewed", lambda _self, _job, _length: None)
+
+
+FAULTS: Final[tuple[Fault, ...]] = (
+    a_lapse_that_looks_at_no_clock,
+    a_report_under_any_token,
+    a_release_without_refund,
+    memory_that_keeps_what_was_rolled_back,
+    an_order_that_keeps_what_was_rolled_back,
+    leases_before_the_commit,
+    a_start_that_joins_anew,
+    a_start_without_grace,
+    an_end_that_forgets_the_running_count,
+    a_cancel_that_forgets_the_order,
+    a_doubt_that_is_forgotten,
+    an_answer_before_the_commit,
+    keys_that_are_not_held,
+    jobs_that_nobody_gives_back,
+    a_line_that_is_not_served,
+    a_cap_that_is_not_looked_at,
+    an_attempt_that_is_not_taken_back,
+    a_lane_that_is_not_written,
+    a_beat_that_only_the_row_knows,
+)
