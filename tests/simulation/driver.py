@@ -25,6 +25,7 @@ class Call:
     kind: Kind
     sql: str
     run: Callable[[], Any]
+    at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
     answer: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 

@@ -32,8 +32,8 @@ _BY_HAND: Final = {"type a job": 2, "type a cancel": 4, "type a setting": 2}
 
 @dataclass(frozen=True)
 class Nature:
-    """`steps` are the things done, by how often; rates are for each call of the database. A `slow` one keeps its answers
-    back while time passes."""
+    """`steps` are the things done, by how often; rates are for each call of the database. A `slow` one keeps its
+    answers back while time passes."""
 
     length: int
     steps: dict[str, int]

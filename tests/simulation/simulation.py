@@ -4,6 +4,7 @@ the seed: who sends what, which call of the database is answered next, or fails,
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import shutil
 import sqlite3
@@ -31,6 +32,7 @@ from app.main import Service
 from app.scheduling.scheduler import Policy, step_units
 from app.settings import PREFIX, Settings, read_settings
 from app.store import dispatcher
+from app.store.answers import ANSWER_SEC
 from app.store.engine import open_engines
 from tests.contract.model import FINAL, LEASED
 from tests.databases import SqliteDatabases
@@ -193,6 +195,8 @@ class World:
         self.service: Service | None = None
         self.core: Core | None = None
         self.loop = SimulatedLoop(self)
+        for answers in (self.stage.engines.writer_answers, self.stage.engines.reader_answers):
+            answers._last_at = -math.inf  # it was by another loop's time
         try:
             return self.loop.run_until_complete(self._serve()) or self.wrong is not None
         except Killed:
@@ -293,7 +297,7 @@ class World:
         weights = [
             1.0 if self._calls else 0.0,
             (0.3 if self._calls else 1.0) if is_at_work else 0.0,
-            0.0 if pause_sec is None else self.nature.slow if self._calls else 0.15 if is_at_work else 1.0,
+            0.0 if pause_sec is None else self._slow if self._calls else 0.15 if is_at_work else 1.0,
         ]
         if not any(weights):
             self.is_wrong(Wrong("everybody waits, and for nothing"))
@@ -301,9 +305,15 @@ class World:
         [move] = self.chance.choices(moves, weights)
         move()
 
+    @property
+    def _slow(self) -> float:
+        return 0.0 if self._is_calm or self.service is None else self.nature.slow
+
     def pass_time(self, seconds: float) -> None:
         self.loop.advance(_ns(seconds))
         self.clock.advance(_ns(seconds) / 1e9)
+        if any(self.loop.time() - call.at > ANSWER_SEC - 0.01 for call in self._calls):
+            self.clients.excuse = "its database is silent"
 
     def _step(self) -> None:
         self._left -= 1
