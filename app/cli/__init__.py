@@ -12,6 +12,7 @@ from app.cli.explain import explain
 from app.cli.group import Program
 from app.cli.job import job
 from app.cli.jobs import jobs
+from app.cli.keys import keys
 from app.cli.migrate import migrate
 from app.cli.pause import pause, resume
 from app.cli.queues import queues
@@ -39,7 +40,7 @@ main.fill(
         "Jobs": (submit, jobs, job, explain, wait, cancel, retry),
         "Tenants and queues": (tenants, tenant, queues, pause, resume),
         "At work": (worker, top, report),
-        "The service": (serve, migrate, snapshot, reporting_role, config),
+        "The service": (serve, migrate, keys, snapshot, reporting_role, config),
         "This shell": (completion,),
     }
 )

@@ -29,6 +29,7 @@ from app.client.errors import (
 )
 from app.client.retry import Backoff
 from app.client.wire import (
+    ApiKey,
     Attempt,
     Beat,
     Bound,
@@ -43,6 +44,7 @@ from app.client.wire import (
     Job,
     JobPage,
     Lease,
+    NewApiKey,
     NewJob,
     Outcome,
     Queue,
@@ -61,6 +63,7 @@ from app.client.worker import Worker
 __all__ = [
     "DEFAULT_URL",
     "UNSET",
+    "ApiKey",
     "AsyncClient",
     "Attempt",
     "Backoff",
@@ -89,6 +92,7 @@ __all__ = [
     "KeyReused",
     "Lease",
     "LeaseLost",
+    "NewApiKey",
     "NewJob",
     "NotFound",
     "Outcome",

@@ -17,6 +17,7 @@ from app.client.errors import DeadlineExceeded, FairlaneError, FieldError, Inval
 from app.client.exchange import Call, Flow, Pause, Request, Response
 from app.client.retry import Terms
 from app.client.wire import (
+    ApiKey,
     Attempt,
     Beat,
     ClaimedJob,
@@ -28,6 +29,7 @@ from app.client.wire import (
     Job,
     JobPage,
     JobRequest,
+    NewApiKey,
     NewJob,
     Queue,
     Report,
@@ -554,6 +556,51 @@ def put_queue(name: str, *, paused: bool = False) -> Call[Queue]:
         InvalidRequest, Unavailable, DeadlineExceeded.
     """
     return Call(_put(f"/queues/{_segment(name)}", {"paused": paused}), _reads(Queue))
+
+
+# --- keys
+
+
+def create_key(
+    name: str,
+    role: str,
+    *,
+    tenant: str | None = None,
+    queues: Sequence[str] | None = None,
+    expires_at: datetime | None = None,
+) -> Call[NewApiKey]:
+    """Make a key. Its text is in the answer and never again. Not sent twice in doubt: each would be another key.
+
+    Args:
+        name: what it is called, for those who read the list.
+        role: `tenant`, `worker`, `reader` or `admin`.
+        tenant: whose jobs it is for, with the role `tenant`.
+        queues: what a worker may claim from; None is all.
+        expires_at: from when on it lets nobody in, aware.
+
+    Raises:
+        InvalidRequest, Denied, Unavailable, DeadlineExceeded.
+    """
+    body = {"name": name, "role": role, "tenant": tenant, "queues": queues, "expires_at": expires_at}
+    return Call(_post("/keys", body), _reads(NewApiKey), is_repeatable=False)
+
+
+def list_keys() -> Call[list[ApiKey]]:
+    """Look at all keys, the oldest first, those that have ended too.
+
+    Raises:
+        Denied, Unavailable, DeadlineExceeded.
+    """
+    return Call(_get("/keys"), _reads(list[ApiKey]))
+
+
+def revoke_key(key_id: str) -> Call[ApiKey]:
+    """Take a key back for good, and the logins that were made with it.
+
+    Raises:
+        NotFound, Denied, Unavailable, DeadlineExceeded.
+    """
+    return Call(Request("DELETE", f"/keys/{_segment(key_id)}"), _reads(ApiKey))
 
 
 # --- of several calls

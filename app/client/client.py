@@ -176,6 +176,9 @@ class Client(_Connected):
     erase_tenant = _blocking(calls.erase_tenant)
     list_queues = _blocking(calls.list_queues)
     put_queue = _blocking(calls.put_queue)
+    create_key = _blocking(calls.create_key)
+    list_keys = _blocking(calls.list_keys)
+    revoke_key = _blocking(calls.revoke_key)
 
     def carry_out(self, operation: Operation[T]) -> T:
         """Do what one of the functions in `app.client.calls` asks for; every method above is this."""
@@ -262,6 +265,9 @@ class AsyncClient(_Connected):
     erase_tenant = _awaiting(calls.erase_tenant)
     list_queues = _awaiting(calls.list_queues)
     put_queue = _awaiting(calls.put_queue)
+    create_key = _awaiting(calls.create_key)
+    list_keys = _awaiting(calls.list_keys)
+    revoke_key = _awaiting(calls.revoke_key)
 
     async def carry_out(self, operation: Operation[T]) -> T:
         """Do what one of the functions in `app.client.calls` asks for; every method above is this."""

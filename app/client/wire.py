@@ -311,6 +311,30 @@ class Tenant(Struct, frozen=True, kw_only=True):
     updated_at: datetime
 
 
+class ApiKey(Struct, frozen=True, kw_only=True):
+    """A key, without what is secret of it. `queues`: what a worker may claim from, None is all; `last_used_at` is exact
+    to a minute."""
+
+    id: str
+    name: str
+    role: str
+    tenant: str | None
+    queues: list[str] | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+
+class NewApiKey(ApiKey, frozen=True, kw_only=True):
+    """A new key. `key` is what its holder gives to a client; it is shown this once."""
+
+    key: str
+
+    def __repr__(self) -> str:
+        return f"NewApiKey(id={self.id!r}, name={self.name!r}, role={self.role!r})"
+
+
 class Erasure(Struct, frozen=True, kw_only=True):
     """How far a tenant is erased: jobs that this call has deleted, those that are left, and how many of them are not
     final. Once `is_gone`, nothing of it is left."""

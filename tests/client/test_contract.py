@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import NODEFAULT, Struct
 
-from app.api import jobs, schemas, tenants, workers
+from app.api import jobs, keys, schemas, tenants, workers
 from app.client import calls, wire
 from app.client.exchange import Call
 from app.scheduling.job import Outcome, State
@@ -42,6 +42,9 @@ ALL_CALLS: list[Call[Any]] = [
     calls.erase_tenant("acme"),
     calls.list_queues(),
     calls.put_queue("default"),
+    calls.create_key("ci", "tenant", tenant="acme"),
+    calls.list_keys(),
+    calls.revoke_key(HOLD.id),
 ]
 
 
@@ -62,6 +65,8 @@ def fields(kind: type[Struct]) -> dict[str, Any]:
         (wire.Tenant, schemas.TenantAnswer),
         (wire.Erasure, schemas.ErasureAnswer),
         (wire.Queue, schemas.QueueAnswer),
+        (wire.ApiKey, schemas.KeyAnswer),
+        (wire.NewApiKey, schemas.NewKeyAnswer),
         (wire.Beat, schemas.BeatItem),
         (wire.Report, schemas.FinishedItem),
         (wire.Explanation, schemas.ExplainAnswer),
@@ -102,7 +107,7 @@ def test_states_and_outcomes_are_the_same() -> None:
 
 
 def test_every_call_is_one_that_the_service_takes_and_every_one_that_it_takes_is_a_call() -> None:
-    handlers = [*jobs.HANDLERS, *workers.HANDLERS, *tenants.HANDLERS]
+    handlers = [*jobs.HANDLERS, *workers.HANDLERS, *tenants.HANDLERS, *keys.HANDLERS]
     taken = {
         (method, re.sub(r"\{.*?\}", "*", path))
         for handler in handlers
