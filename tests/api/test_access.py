@@ -462,7 +462,7 @@ async def test_an_erased_tenant_has_no_keys(keys: Keys) -> None:
 async def test_without_a_database_nobody_new_is_let_in(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
     made = await keys.made("reader")
 
-    def away(_: object) -> None:
+    def away(*_: object, **__: object) -> None:
         raise Unavailable("the database cannot be read right now")
 
     monkeypatch.setattr("app.flow.core.reading", away)

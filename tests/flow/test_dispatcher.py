@@ -136,10 +136,19 @@ async def test_a_server_that_goes_in_peace_while_it_is_watched_is_followed_at_on
 
 @pytest.mark.usefixtures("short_lease")
 async def test_of_two_servers_that_start_at_once_one_refuses(database: Database) -> None:
+    refused = asyncio.Event()
+
     async def start(address: str) -> str:
-        async with service(database, clock=Clock(), ticking=True, tick_ms=50, address=address):
-            await asyncio.sleep(2 * LEASE_SEC)
-            return address
+        try:
+            async with (
+                service(database, clock=Clock(), ticking=True, tick_ms=50, address=address),
+                asyncio.timeout(PATIENCE_SEC),
+            ):
+                await refused.wait()  # however late the other one comes
+                return address
+        except AnotherDispatcher:
+            refused.set()
+            raise
 
     starts = [asyncio.create_task(start(address)) for address in ("one:1", "two:2")]
     answers = await answers_of(starts)
