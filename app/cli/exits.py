@@ -38,7 +38,7 @@ MEANINGS: Final = (
     (Exit.OK, "done"),
     (Exit.NO, "the answer is no: a job has failed or was cancelled (wait), migrations are missing, you said no"),
     (Exit.USAGE, "the command line or a file is wrong"),
-    (Exit.NOT_FOUND, "there is no such job, tenant or queue"),
+    (Exit.NOT_FOUND, "there is no such job, tenant, queue or key"),
     (Exit.REFUSED, "the service refused: a job's state forbids it, a key is not good for it"),
     (Exit.NOT_NOW, "not now: the service is away, over a limit, or the time was up; try again later"),
 )

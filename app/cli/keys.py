@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import click
 
 from app.cli.connection import open_client
+from app.cli.exits import Exit, Stopped
 from app.cli.flags import finish, settings_flags, settings_from
 from app.cli.json_lines import print_json
 from app.cli.printable import ago, printable
@@ -220,7 +221,7 @@ class _Database:
 
         found = finish(self._do(revoke)) if is_job_id(key_id) else None
         if found is None:
-            raise click.ClickException("key not found")
+            raise Stopped("key not found", Exit.NOT_FOUND)
         return ApiKey(**_shown(found))
 
     async def _do(self, work: Callable[[AsyncConnection], Any]) -> Any:

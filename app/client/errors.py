@@ -54,9 +54,9 @@ class KeyReused(Refused):
 
 
 class RateLimited(Refused):
-    """The tenant submits faster than its rate allows, or has as many waiting jobs as it may. `retry_after` is in how
-    many whole seconds the same call is admitted; None if no date can be promised. Raised only if the deadline left no
-    time to wait."""
+    """The tenant submits faster than its rate allows, or has as many waiting jobs as it may, or too many wrong keys
+    came from here. `retry_after` is in how many whole seconds the same call is admitted; None if no date can be
+    promised. Raised only if the deadline left no time to wait."""
 
     def __init__(self, sentence: str, status: int, retry_after: int | None) -> None:
         super().__init__(sentence, status)

@@ -49,7 +49,7 @@ def test_made_listed_and_taken_back_without_a_service(database: Database) -> Non
     fairlane(database.url, "keys", "revoke", key.id)
     assert "taken back" in fairlane(database.url, "keys", "list").stdout
     for absent in ("0" * 32, "nothing"):
-        assert "key not found" in fairlane(database.url, "keys", "revoke", absent, code=1).stderr
+        assert "key not found" in fairlane(database.url, "keys", "revoke", absent, code=3).stderr
 
 
 @pytest.mark.parametrize(
