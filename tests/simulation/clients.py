@@ -284,8 +284,9 @@ class Clients:
 
     def _hang_up_step(self) -> None:
         waiting = [sent for sent in self._box.open.values() if sent.task is not None and not sent.task.done()]
+        claims = [sent for sent in waiting if isinstance(sent, Claim)]
         if waiting:
-            sent = self._chance.choice(waiting)
+            sent = self._chance.choice(claims or waiting)
             self._witness.say(f"{sent.number}: the client hangs up")
             sent.was_hung_up = True
             self._leaves(sent)
