@@ -195,14 +195,7 @@ class _Database:
                 raise click.UsageError(f"{option} {message}")
         key = Key.new()
         grant = Grant(Role(role), tenant, None if queues is None else frozenset(queues))
-        row = rows.KeyRow(
-            id=key.id,
-            name=name,
-            grant=grant,
-            digest=key.digest,
-            created_at=datetime.now(UTC),
-            expires_at=expires_at,
-        )
+        row = rows.KeyRow.new(key, name, grant, created_at=datetime.now(UTC), expires_at=expires_at)
         finish(self._do(lambda connection: rows.put(connection, row)))
         return NewApiKey(**_shown(row), key=key.text)
 
@@ -212,14 +205,13 @@ class _Database:
         return [ApiKey(**_shown(row)) for row in finish(self._do(rows.every))]
 
     def revoke_key(self, key_id: str) -> ApiKey:
-        from app.api.guards import is_job_id
+        from app.api.decode import fault_of
+        from app.api.fields import JobId
         from app.store import keys as rows
 
-        async def revoke(connection: AsyncConnection) -> KeyRow | None:
-            await rows.revoke(connection, key_id, datetime.now(UTC))
-            return await rows.get(connection, key_id)
-
-        found = finish(self._do(revoke)) if is_job_id(key_id) else None
+        now = datetime.now(UTC)
+        is_possible = not fault_of(key_id, JobId)
+        found = finish(self._do(lambda connection: rows.revoke(connection, key_id, now))) if is_possible else None
         if found is None:
             raise Stopped("key not found", Exit.NOT_FOUND)
         return ApiKey(**_shown(found))

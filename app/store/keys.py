@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, delete, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.keys import Grant
+from app.keys import Grant, Key
 from app.store.schema import api_keys
 
 _c = api_keys.c
@@ -29,6 +29,28 @@ class KeyRow:
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
     last_used_at: datetime | None = None
+
+    @classmethod
+    def new(
+        cls,
+        key: Key,
+        name: str,
+        grant: Grant,
+        *,
+        created_at: datetime,
+        expires_at: datetime | None,
+        session_of: str | None = None,
+    ) -> KeyRow:
+        """The row of a key that was just made."""
+        return cls(
+            id=key.id,
+            name=name,
+            grant=grant,
+            digest=key.digest,
+            session_of=session_of,
+            created_at=created_at,
+            expires_at=expires_at,
+        )
 
     def is_valid(self, now: datetime) -> bool:
         """Whether it lets anybody in at this moment."""
@@ -69,10 +91,11 @@ async def any_admin(connection: AsyncConnection) -> bool:
     return bool((await connection.execute(found)).scalar_one())
 
 
-async def revoke(connection: AsyncConnection, key_id: str, now: datetime) -> None:
-    """End a key and the logins with it, those that are not ended yet."""
+async def revoke(connection: AsyncConnection, key_id: str, now: datetime) -> KeyRow | None:
+    """End a key and the logins with it, those that are not ended yet; the key as it is now, None if there is none."""
     mine = or_(_c.id == key_id, _c.session_of == key_id)
     await connection.execute(update(api_keys).where(mine, _c.revoked_at.is_(None)).values(revoked_at=now))
+    return await get(connection, key_id)
 
 
 async def note_use(connection: AsyncConnection, key_id: str, now: datetime) -> None:

@@ -22,14 +22,7 @@ async def make_key(core: Core, name: str, grant: Grant, expires_at: datetime | N
     key = Key.new()
 
     async def put(tx: Transaction) -> KeyRow:
-        row = KeyRow(
-            id=key.id,
-            name=name,
-            grant=grant,
-            digest=key.digest,
-            created_at=core.clock.now(),
-            expires_at=expires_at,
-        )
+        row = KeyRow.new(key, name, grant, created_at=core.clock.now(), expires_at=expires_at)
         await keys.put(await tx.settled(), row)
         tx.after_commit(core.emit, KeyMade(row.id, grant.role, by.key_id))
         return row
@@ -47,15 +40,11 @@ async def revoke_key(core: Core, key_id: str, by: Holder) -> KeyRow:
     """End a key, and the logins with it; said again, the same answer. Raises `NotFound`, `Unavailable`."""
 
     async def revoke(tx: Transaction) -> KeyRow:
-        if await keys.get(await tx.reading(), key_id) is None:
-            raise NotFound("key")
-        connection = await tx.settled()
-        await keys.revoke(connection, key_id, core.clock.now())
-        tx.after_commit(core.keyring.forget, key_id)
-        tx.after_commit(core.emit, KeyRevoked(key_id, by.key_id))
-        row = await keys.get(connection, key_id)
+        row = await keys.revoke(await tx.settled(), key_id, core.clock.now())
         if row is None:
             raise NotFound("key")
+        tx.after_commit(core.keyring.forget, key_id)
+        tx.after_commit(core.emit, KeyRevoked(key_id, by.key_id))
         return row
 
     return await core.write(revoke)
@@ -75,18 +64,9 @@ async def log_in(core: Core, holder: Holder) -> tuple[Key, datetime]:
         connection, now = await tx.settled(), core.clock.now()
         ends = now + _LOGIN if shown.expires_at is None else min(shown.expires_at, now + _LOGIN)
         await keys.delete_logins(connection, ended_by=now)
-        await keys.put(
-            connection,
-            KeyRow(
-                id=key.id,
-                name=shown.name,
-                grant=shown.grant,
-                digest=key.digest,
-                session_of=shown.session_of or shown.id,
-                created_at=now,
-                expires_at=ends,
-            ),
-        )
+        session = shown.session_of or shown.id
+        row = KeyRow.new(key, shown.name, shown.grant, created_at=now, expires_at=ends, session_of=session)
+        await keys.put(connection, row)
         return ends
 
     return key, await core.write(put)
