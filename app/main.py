@@ -37,6 +37,7 @@ from app.flow.memory import OrderAndMoves
 from app.flow.recover import recover
 from app.flow.tick import Ticker
 from app.flow.watch.division import DIVIDE_EVERY_SEC, divide_given
+from app.keys import without_secrets
 from app.metrics.meter import Meter
 from app.settings import Settings
 from app.spans import NO_SPANS, Spans
@@ -229,8 +230,9 @@ def _bound_socket(settings: Settings) -> Iterator[socket.socket]:
         [*addresses] = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, address = addresses[0]
         listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise BadSettings(f"FAIRLANE_HOST {settings.host!r} is no address of this machine: {error}") from error
+    except (OSError, UnicodeError) as error:  # a name that is too long is none for Python's own codec
+        host = without_secrets(settings.host)
+        raise BadSettings(f"FAIRLANE_HOST {host!r} is no address of this machine: {error}") from error
     with listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         _let_go_of_stuck_clients(listener)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from app.errors import BadSettings
+from app.keys import without_secrets
 
 PREFIX: Final = "FAIRLANE_"
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
@@ -190,7 +191,7 @@ def read_settings(environ: Mapping[str, str], flags: Mapping[str, str | None] | 
         try:
             values[f.name] = f.metadata["parse"](raw)
         except _Unusable as expected:
-            shown = without_password(raw)
+            shown = without_secrets(without_password(raw))
             raise BadSettings(f"{name} must be {expected}, not {shown!r}") from None
     return Settings(**values)
 

@@ -1,4 +1,5 @@
-"""What the log is told of a request: its path as text that no terminal obeys, and neither query, header nor body."""
+"""What the log is told of a request: its path as text that no terminal obeys and in which no key stands, and neither
+query, header nor body."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Final
 from litestar.types import HTTPScope
 
 from app.events import RequestFailed, RequestServed
-from app.keys import ANYONE
+from app.keys import ANYONE, without_secrets
 
 _LONGEST: Final = 256
 
@@ -27,5 +28,6 @@ def request_failed(scope: HTTPScope, error: Exception) -> RequestFailed:
 
 
 def _printable(text: str) -> str:
+    text = without_secrets(text)
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:_LONGEST])
     return shown if len(text) <= _LONGEST else shown + "..."

@@ -127,10 +127,24 @@ def prepare_postgres(engine: AsyncEngine) -> None:
     def look_at(failure: ExceptionContext) -> None:
         if isinstance(failure.original_exception.__cause__, asyncpg.InternalClientError):
             failure.is_disconnect = True
+        _forget_values(failure)
 
     event.listen(engine.sync_engine, "connect", connect)
     event.listen(engine.sync_engine, "invalidate", invalidate)
     event.listen(engine.sync_engine, "handle_error", look_at)
+
+
+def _forget_values(failure: ExceptionContext) -> None:
+    """Takes from an error what Postgres quotes in it: the whole row that broke a rule, with payloads and digests, or
+    the value of a key. Errors are logged."""
+    told = failure.original_exception.__cause__
+    detail = getattr(told, "detail", None)
+    if not detail:
+        return
+    told.detail = None  # type: ignore[union-attr] # it is one of asyncpg's, which have it
+    for error in (failure.original_exception, failure.sqlalchemy_exception):
+        if error is not None:
+            error.args = tuple(part.replace(detail, "***") if isinstance(part, str) else part for part in error.args)
 
 
 # --- What an error means ------------------------------------------------------------------------------------

@@ -5,52 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.databases import Database
 from tests.served import serving
+from tests.traces.conftest import Collector
 
 SERVE = "from app.cli import main; main(['serve', '--traces', 'true', '--port', '0'])"
-
-
-class Collector(ThreadingHTTPServer):
-    """Takes spans by OTLP over HTTP."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Taker)
-        self.requests: list[tuple[str, ExportTraceServiceRequest]] = []
-
-
-class Taker(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        assert isinstance(self.server, Collector)
-        body = self.rfile.read(int(self.headers["content-length"]))
-        self.server.requests.append((self.path, ExportTraceServiceRequest.FromString(body)))
-        self.send_response(200)
-        self.send_header("content-length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-@pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    with Collector() as made:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{made.server_port}")
-        serving = Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02})
-        serving.start()
-        yield made
-        made.shutdown()
-        serving.join()
 
 
 async def test_spans_reach_the_collector_at_the_end_at_the_latest(
