@@ -66,6 +66,16 @@ def _cursor_fault(text: str) -> str | None:
     return "must be a cursor that this service gave out" if read_cursor(text) is None else None
 
 
+def _line(most: int, description: str | None = None) -> Meta:
+    return Meta(
+        min_length=1,
+        max_length=most,
+        pattern="^" + _NO_CONTROL + _NOT_BLANK,
+        description=description,
+        extra={"must": f"be 1-{most} characters, not blank, without control characters"},
+    )
+
+
 Name = Annotated[
     str,
     Meta(
@@ -75,35 +85,9 @@ Name = Annotated[
         extra={"must": "be 1-128 characters, not blank, without control characters and without /"},
     ),
 ]
-Worker = Annotated[
-    str,
-    Meta(
-        min_length=1,
-        max_length=128,
-        pattern="^" + _NO_CONTROL + _NOT_BLANK,
-        extra={"must": "be 1-128 characters, not blank, without control characters"},
-    ),
-]
-Label = Annotated[
-    str,
-    Meta(
-        min_length=1,
-        max_length=128,
-        pattern="^" + _NO_CONTROL + _NOT_BLANK,
-        description="What it is called, for those who read the list.",
-        extra={"must": "be 1-128 characters, not blank, without control characters"},
-    ),
-]
-TestSuite = Annotated[
-    str,
-    Meta(
-        min_length=1,
-        max_length=512,
-        pattern="^" + _NO_CONTROL + _NOT_BLANK,
-        description="What to run.",
-        extra={"must": "be 1-512 characters, not blank, without control characters"},
-    ),
-]
+Worker = Annotated[str, _line(128)]
+Label = Annotated[str, _line(128, "What it is called, for those who read the list.")]
+TestSuite = Annotated[str, _line(512, "What to run.")]
 IdempotencyKey = Annotated[
     str,
     Meta(

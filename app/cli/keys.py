@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -18,7 +18,7 @@ from app.cli.flags import finish, settings_flags, settings_from
 from app.cli.json_lines import print_json
 from app.cli.printable import ago, printable
 from app.cli.tables import Column, print_table
-from app.client import ApiKey, NewApiKey
+from app.client import ApiKey, Client, NewApiKey
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -30,27 +30,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _PATIENCE_SEC: Final = 5.0
 _SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([hd])", re.ASCII)
 _ROLES: Final = ("tenant", "worker", "reader", "admin")
-
-
-class Desk(Protocol):
-    """Where keys are made and taken back."""
-
-    def create_key(
-        self,
-        name: str,
-        role: Any,
-        *,
-        tenant: str | None,
-        queues: Sequence[str] | None,
-        expires_at: datetime | None,
-    ) -> NewApiKey:
-        """A new key."""
-
-    def list_keys(self) -> list[ApiKey]:
-        """All of them."""
-
-    def revoke_key(self, key_id: str) -> ApiKey:
-        """One less."""
 
 
 def _where(command: Command) -> Command:
@@ -160,7 +139,7 @@ def _end(expires_in: str | None) -> datetime | None:
 
 
 @contextmanager
-def _desk(url: str | None, database_url: str | None) -> Iterator[Desk]:
+def _desk(url: str | None, database_url: str | None) -> Iterator[Client | _Database]:
     if url is None:
         yield _Database(settings_from({"database_url": database_url}).database_url)
         return
@@ -179,7 +158,7 @@ class _Database:
     def create_key(
         self,
         name: str,
-        role: Any,
+        role: str,
         *,
         tenant: str | None,
         queues: Sequence[str] | None,
