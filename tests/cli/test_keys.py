@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from click.testing import CliRunner, Result
 from app.cli import main
 from app.client import Client, Denied
 from app.keys import Key
-from tests.cli.running import environ
+from tests.cli.running import PROGRAM, environ
 from tests.databases import Database
-from tests.served import serving
+from tests.served import PATIENCE_SEC, serving
 
 IS_KEY = re.compile(r"fairlane_[0-9a-f]{32}_[\w-]{43}")
 
@@ -108,3 +109,8 @@ def _by_roles(database: Database, url: str, admin: str) -> None:
     fairlane(url, "keys", "revoke", ids["w"], *at, FAIRLANE_KEY=admin)
     with Client(url, key=worker) as client, pytest.raises(Denied, match="a valid key is needed"):
         client.claim("w")
+    command = [*PROGRAM, "worker", "--", "true"]
+    variables = environ(url, FAIRLANE_KEY=worker)
+    ended = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=PATIENCE_SEC, check=False)
+    assert ended.returncode == 4
+    assert "a valid key is needed" in ended.stderr
