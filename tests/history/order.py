@@ -78,18 +78,22 @@ def _prioritizings(history: History, jobs: Mapping[str, Job]) -> Iterator[tuple[
         if call.kind != "prioritize" or not call.is_ok:
             continue
         tenant = call.answer["tenant"]
-        before = _settings_told(reversed(calls[:number]), tenant)
-        after = _settings_told(calls[number:], tenant)
-        when = before if call.answer["state"] == State.PENDING else after
+        if call.answer["state"] == State.PENDING:
+            when = _told(reversed(calls[:number]), tenant, paused=True)
+        else:
+            when = _told(calls[number:], tenant, paused=False)
         yield when, _prioritize(jobs[call.answer["id"]], call.answer["priority"])
 
 
-def _settings_told(calls: Iterable[Call], tenant: str) -> datetime:
-    """When the first of them came into force."""
+def _told(calls: Iterable[Call], tenant: str, *, paused: bool) -> datetime:
+    """Since when the tenant was paused, or was not, by the first of the calls that says so."""
     told = (
         call.answer["updated_at"]
         for call in calls
-        if call.kind != "prioritize" and call.is_ok and call.answer["name"] == tenant
+        if call.kind != "prioritize"
+        and call.is_ok
+        and call.answer["name"] == tenant
+        and call.answer["paused"] is paused
     )
     return parse_rfc3339(next(told, None) or _NEVER)
 

@@ -309,6 +309,28 @@ def test_who_was_not_answered_may_have_been_served_or_not() -> None:
     assert story.tell() == []
 
 
+def test_a_job_that_came_back_in_a_pause_and_was_put_last_comes_out_last() -> None:
+    """Also where the service died as the pause was to end, and who looked then saw the pause."""
+    story = Story()
+    story.set_tenant(0, "acme")
+    story.job("first", 1, priority=5, effective_priority=5, queued_at=at(5))
+    story.submit(0.95, "first", priority=0)
+    story.job("second", 2, priority=1, effective_priority=1, state=State.RUNNING, attempt=1, token="second-1")
+    story.submit(1.95, "second")
+    story.claim(3, "first", 1, start=False, lease_sec=30)
+    story.attempt("first", 1, 3.05, None, 5, Outcome.RELEASED)
+    story.set_tenant(4, "acme", paused=True)
+    story.say(4.95, "release", "first", token="first-1")
+    story.say(6, "prioritize", "first", priority=5)
+    story.say(7, "set a tenant", status=503, paused=False)
+    story.history.calls.append(replace(story.call("set a tenant", nth=2), kind="look at a tenant"))
+    story.set_tenant(9, "acme")
+    story.claim(10, "second", 1, start=True, lease_sec=30)
+    story.change("second", scheduled_at=at(10.05), started_at=at(10.06), worker="w", lease_sec=30)
+    story.change("second", charge=1_000_000, dispatch_weight=1, lease_expires_at=at(70))
+    assert story.tell() == []
+
+
 def test_a_fault_excuses_what_is_late_and_not_what_is_late_long_after_it() -> None:
     story = all_is_well()
     a_due_job_was_queued_late(story)
