@@ -76,7 +76,7 @@ class Proxy:
         """Every connection is reset, at both ends."""
         for task in self._relays.values():
             task.cancel()
-        await asyncio.gather(*self._relays.values())
+        await asyncio.gather(*self._relays.values(), return_exceptions=True)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
@@ -92,4 +92,9 @@ class Proxy:
         relay = Relay(self._passes, self._target)
         task = asyncio.create_task(relay.run(reader, writer))
         self._relays[relay] = task
-        task.add_done_callback(lambda _: self._relays.pop(relay))
+
+        def ended(_: asyncio.Task[None]) -> None:
+            self._relays.pop(relay)
+            writer.transport.abort()  # one that is cut before it begins does nothing itself
+
+        task.add_done_callback(ended)

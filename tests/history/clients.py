@@ -353,9 +353,11 @@ async def set_up(site: Site, voice: Voice) -> None:
 
 
 async def _set(site: Site, voice: Voice, tenant: str, **settings: Any) -> None:
-    """If it is not known what came of it, look before anything else is set."""
+    """If it is not known what came of it, look before anything else is set; but not before a later write is done, as
+    until then the commit may still be under way."""
     call = await voice.set_tenant(tenant, **settings)
     while not call.is_ok:
+        await site.known_answer(lambda: voice.switch_queue(SHARED, paused=False))
         await site.known_answer(lambda: voice.look_at_tenant(tenant))
         await site.up.wait()
         call = await voice.set_tenant(tenant, **settings)
