@@ -44,8 +44,10 @@ from app.store.writer import Writer
 T = TypeVar("T")
 
 TICKS_UNTIL_DEAD: Final = 10
-"""Liveness turns red when the last tick is this many periods old."""
+"""Liveness turns red when the last tick is this many periods old,"""
 
+SOONEST_DEAD_SEC: Final = 5.0
+"""but not before: so long a tick may wait for a database that does not answer, and a restart would not help."""
 
 KNOWN_NAMES: Final = 100_000
 LEASE_RETRY_SEC: Final = 5.0
@@ -230,7 +232,7 @@ class Core:
         """For the probes of whoever runs this."""
         age = self.clock.monotonic() - self.last_tick_at
         period = self.settings.tick_ms / 1000
-        live = self.phase is not Phase.SERVING or age < TICKS_UNTIL_DEAD * period
+        live = self.phase is not Phase.SERVING or age < max(TICKS_UNTIL_DEAD * period, SOONEST_DEAD_SEC)
         if self.writer.lost is not None:
             return Health(live=False, ready=False, why=str(self.writer.lost))
         if self.writer.is_in_doubt or not self.can_read:

@@ -86,18 +86,20 @@ class Ticker:
     async def _turn(self) -> None:
         retry_sec = _FIRST_RETRY_SEC
         while not self._stopping:
+            is_sound = True
             try:
                 pause = await self.tick()
                 retry_sec = _FIRST_RETRY_SEC
-                self._core.last_tick_at = self._core.clock.monotonic()
             except Unavailable as error:
                 # The loop turns, only the database is away: readiness says so, a restart would not help.
-                self._core.last_tick_at = self._core.clock.monotonic()
                 pause = retry_sec = self._told(str(error), retry_sec)
             except Exception:  # noqa: BLE001 - whatever it was must not end the loop
                 pause = retry_sec = self._told(traceback.format_exc(), retry_sec)
+                is_sound = False
             if not self._stopping:
                 await self._core.sleep_until_tick(pause)
+            if is_sound:
+                self._core.last_tick_at = self._core.clock.monotonic()
 
     def _told(self, error: str, retry_sec: float) -> float:
         self._core.emit(LoopFailed("ticker", error, retry_sec))

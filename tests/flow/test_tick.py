@@ -493,8 +493,11 @@ async def test_what_is_submitted_while_a_tick_ends_does_not_wait_for_the_one_aft
         assert promoted.late_ms < 1000 if database.kind == "sqlite" else 2000
 
 
-async def test_who_does_not_tick_for_ten_periods_is_not_alive(database: Database) -> None:
-    async with service(database, tick_ms=500) as running:
+@pytest.mark.parametrize("tick_ms", [1, 100, 500])
+async def test_who_does_not_tick_for_ten_periods_and_five_seconds_is_not_alive(
+    database: Database, tick_ms: int
+) -> None:
+    async with service(database, tick_ms=tick_ms) as running:
         core = running.core
         assert (core.health().live, core.health().ready) == (True, True)
         running.clock.advance(4.9)
@@ -503,6 +506,25 @@ async def test_who_does_not_tick_for_ten_periods_is_not_alive(database: Database
         health = core.health()
         assert (health.live, health.ready) == (False, False)
         assert "5.1 s old" in health.why
+
+
+async def test_the_pause_that_a_database_is_given_to_come_back_is_no_delay(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with service(database, clock=Clock(), ticking=True, tick_ms=20) as running:
+        core, tick, ages = running.core, running.ticker.tick, list[float]()
+
+        async def told() -> float:
+            ages.append(core.clock.monotonic() - core.last_tick_at)
+            return await tick()
+
+        with failing(core, "after commit", times=1), pytest.raises(Unavailable):
+            await running.submit()
+        monkeypatch.setattr(running.ticker, "tick", told)
+        with failing(core, "begin", times=3):
+            await running.heard.wait_for(LoopFailed, 3)
+        assert len(ages) >= 3
+        assert max(ages[1:]) < 0.1
 
 
 async def test_a_loop_whose_database_is_away_is_alive_and_not_ready(database: Database) -> None:
