@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from typing import Any, Final
 
@@ -110,6 +111,13 @@ class TestFaults:
         assert state() == before
         assert litestar.logging_config is None
         assert litestar.debug is False
+
+    def test_asks_nothing_of_a_request_in_a_thread(self, core: Core) -> None:
+        routes = create_litestar(core, lambda _: None).routes
+        handlers = {handler for route in routes for handler in getattr(route, "route_handlers", ())}
+        guards = [guard for handler in handlers for guard in handler.resolve_guards()]
+        assert len(guards) >= len(handlers)
+        assert all(inspect.iscoroutinefunction(guard) for guard in guards)
 
 
 class TestHangingUp:
