@@ -50,8 +50,8 @@ def to_micros(moment: datetime) -> int:
 
 
 def rfc3339(moment: datetime) -> str:
-    """The API's own text of a time: 27 characters, UTC, microseconds, `Z`."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "Z"
+    """The one text of a time: 27 characters as in `2026-01-31T12:00:00.000000Z`, which sort by time."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def parse_rfc3339(text: str) -> datetime:

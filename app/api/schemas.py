@@ -354,11 +354,9 @@ class Answer(Struct, kw_only=True):
     def of(cls, source: object, **beside: object) -> Self:
         """The answer whose fields are those of `source`, and `beside` what it does not have."""
         names = (name for name in cls.__struct_fields__ if name not in beside)
-        return cls(**{name: _shown(getattr(source, name)) for name in names}, **beside)
-
-
-def _shown(value: Any) -> Any:
-    return rfc3339(value) if isinstance(value, datetime) else value
+        values = ((name, getattr(source, name)) for name in names)
+        shown = {name: rfc3339(value) if isinstance(value, datetime) else value for name, value in values}
+        return cls(**shown, **beside)
 
 
 class ErrorAnswer(Answer):

@@ -15,16 +15,13 @@ from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP, UUID
 from sqlalchemy.dialects.sqlite import REAL
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
+from app.clock import rfc3339
+
 _INFINITE: Final = (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
 _is_hex_id: Final = re.compile("[0-9a-f]{32}").fullmatch
 _has_escaped_nul: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000").search
 
 Real: Final[TypeEngine[float]] = Double().with_variant(REAL(), "sqlite")
-
-
-def moment_to_text(moment: datetime) -> str:
-    """The 27 characters of `2026-01-31T12:00:00.000000Z`; text in this form sorts by time."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def json_to_bytes(value: Any) -> bytes:
@@ -114,7 +111,7 @@ class Moment(TypeDecorator[datetime]):
             raise ValueError(f"a time needs a zone, {value.isoformat()} has none")
         if value in _INFINITE:
             raise ValueError(f"{value.isoformat()} cannot be stored: asyncpg takes it for infinity")
-        return moment_to_text(value) if dialect.name == "sqlite" else value
+        return rfc3339(value) if dialect.name == "sqlite" else value
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
         if value is not None and dialect.name == "sqlite":

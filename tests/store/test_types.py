@@ -11,10 +11,11 @@ import pytest
 from sqlalchemy import insert, select
 from sqlalchemy.exc import StatementError
 
+from app.clock import rfc3339
 from app.scheduling.job import Job, State
 from app.store.engine import Engines, open_engines
 from app.store.schema import jobs, tenants
-from app.store.types import json_to_bytes, moment_to_text
+from app.store.types import json_to_bytes
 from tests.databases import Database, Refused
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -139,7 +140,7 @@ async def test_a_flag_is_no_number(shared_engines: Engines) -> None:
 
 def test_the_text_of_moments_sorts_like_moments() -> None:
     moments = [NOON + timedelta(microseconds=n) for n in (0, 1, 999_999, 1_000_000)]
-    texts = [moment_to_text(moment) for moment in moments]
+    texts = [rfc3339(moment) for moment in moments]
 
     assert texts == sorted(texts)
     assert texts[0] == "2026-01-31T12:00:00.000000Z"
