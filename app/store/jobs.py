@@ -81,9 +81,36 @@ def _renew(names: frozenset[str]) -> Update:
     return update(jobs).where(held).values(_new(sorted(names)))
 
 
-def as_row(job: Job) -> dict[str, Any]:
-    """The job as the columns of its row."""
-    return {name: getattr(job, name) for name in Job.__slots__}
+_NEW: Final = (
+    "seq",
+    "id",
+    "tenant",
+    "test_suite",
+    "queue",
+    "priority",
+    "effective_priority",
+    "cost",
+    "state",
+    "delay_sec",
+    "payload",
+    "attempt",
+    "max_attempts",
+    "timeout_sec",
+    "submitted_at",
+    "due_at",
+    "run_at",
+    "queued_at",
+    "retry_of",
+    "idempotency_key",
+    "request_digest",
+)
+"""What a job has that nobody has claimed yet."""
+
+
+async def insert_new(connection: AsyncConnection, new: Sequence[Job]) -> None:
+    """Rows of jobs that nobody has claimed yet."""
+    rows = [{name: getattr(job, name) for name in _NEW} for job in new]
+    await dialect.insert_each(connection, jobs, rows, _NEW)
 
 
 async def get(connection: AsyncConnection, job_id: str) -> Job | None:

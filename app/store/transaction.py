@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.clock import Clock
-from app.store import dialect, queues, tenants
-from app.store.schema import jobs
+from app.scheduling.job import Job
+from app.store import dialect, jobs, queues, tenants
 
 
 class Transaction:
@@ -23,7 +22,7 @@ class Transaction:
         self._seqs = seqs
         self._new_tenants: set[str] = set()
         self._new_queues: set[str] = set()
-        self._new_jobs: list[dict[str, Any]] = []
+        self._new_jobs: list[Job] = []
         self.steps_after_commit: list[Callable[[], None]] = []
         self.touched = 0
 
@@ -52,10 +51,10 @@ class Transaction:
         self.touched += 1
         self._new_queues.add(name)
 
-    def insert_job(self, row: dict[str, Any]) -> None:
-        """Insert a job, together with its neighbours of this group."""
+    def insert_job(self, job: Job) -> None:
+        """Insert a new job, together with its neighbours of this group."""
         self.touched += 1
-        self._new_jobs.append(row)
+        self._new_jobs.append(job)
 
     def after_commit(self, step: Callable[..., None], *args: Any) -> None:
         """Call `step(*args)` once the transaction is durable, and never if it is undone."""
@@ -82,9 +81,8 @@ class Transaction:
             await queues.ensure(self._connection, sorted(self._new_queues))
             self._new_queues.clear()
         if self._new_jobs:
-            rows, self._new_jobs = self._new_jobs, []
-            for first in range(0, len(rows), dialect.ROWS_PER_STATEMENT):
-                await self._connection.execute(insert(jobs), rows[first : first + dialect.ROWS_PER_STATEMENT])
+            new, self._new_jobs = self._new_jobs, []
+            await jobs.insert_new(self._connection, new)
 
     def drop_collected(self) -> None:
         """Forget the rows that are not inserted yet: the write that asked for them failed."""

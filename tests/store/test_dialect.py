@@ -22,6 +22,7 @@ from app.scheduling.job import State
 from app.store.dialect import (
     ROWS_PER_STATEMENT,
     draw_seqs,
+    insert_each,
     is_unavailable,
     select_each,
     update_each,
@@ -355,6 +356,25 @@ async def test_values_of_every_type_arrive(engines: Engines, database: Database)
         (State.COMPLETED, result, 0.1 * place, NOON.replace(microsecond=place), 2**62 + place)
         for place, result in enumerate(results)
     ]
+
+
+@pytest.mark.parametrize("count", [0, 1, ROWS_PER_STATEMENT + 1])
+async def test_rows_are_inserted_with_all_they_have(engines: Engines, count: int) -> None:
+    payloads: list[Any] = [None, {"a": ["\U0001f600", 0.1, "\\u0000"]}, [], "", 2**53 + 1, False]
+    names = ["seq", "id", "tenant", "test_suite", "priority", "payload", "run_at", "idempotency_key"]
+    async with engines.writer.begin() as connection:
+        await connection.execute(upsert(connection, tenants, keys=["name"], update=[]), [{"name": "acme"}])
+        rows = [
+            {"seq": seq, "id": uuid.uuid4().hex, "tenant": "acme", "test_suite": "\u202etset", "priority": place % 11}
+            | {"payload": payloads[place % 6], "run_at": NOON.replace(microsecond=place), "idempotency_key": f"{place}"}
+            for place, seq in enumerate(await draw_seqs(connection, count))
+        ]
+        await insert_each(connection, jobs, rows, names)
+        found = await connection.execute(select(*(jobs.c[name] for name in names)).order_by(jobs.c.seq))
+        states = await connection.execute(select(jobs.c.state, jobs.c.attempt, jobs.c.queue).distinct())
+
+    assert [row._asdict() for row in found] == rows
+    assert states.all() == [(State.PENDING, 0, "default")][:count]
 
 
 async def test_flags_arrive(engines: Engines) -> None:
