@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -81,6 +82,7 @@ async def serve(settings: Settings, emit: Emit) -> int:
             application = create_app(service.core, service.core.emit, service.meter.scrape)
             await _warn_if_nobody_can_enter(service.core)
             served = traces.around(application) if traces else application
+            _collect_seldom()
             server = _Server(_uvicorn_config(served), lambda: emit(ServerListening(host, port)))
             with _signals() as signals:
                 serving = asyncio.create_task(server.serve(sockets=[listener]), name="server")
@@ -242,6 +244,15 @@ def _bound_socket(settings: Settings) -> Iterator[socket.socket]:
             where = f"{settings.host}:{settings.port}"
             raise BadSettings(f"cannot listen on {where}: {error.strerror}; choose another FAIRLANE_PORT") from error
         yield listener
+
+
+def _collect_seldom() -> None:
+    """Python looks for cycles each time so many objects have come, and from time to time at all there are; but what
+    waits in memory are no cycles, and to look at a hundred thousand jobs holds everything for half a second. So what
+    was recovered is not looked at any more, and the rest less often: a third less work for a batch of jobs."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 def _refuse_to_serve_anybody(settings: Settings, host: str) -> None:
