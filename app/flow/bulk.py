@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NoReturn, TypeVar
@@ -42,15 +42,13 @@ class Judged:
 
 
 async def finish_many(core: Core, reports: Sequence[Report], holder: Holder = ANYONE) -> list[Judged]:
-    """Take each report as `finish.complete` and `finish.fail` do, in order; a job that `holder` must not see is not
+    """Take each report as `finish.report_each` does, in order; a job that `holder` must not see is not
     there. Raises `Unavailable` if one could not be written; those that were are answered the same when they are sent
     again."""
     hidden = await hidden_jobs(core, holder, (report.id for report in reports))
-    jobs = await _each_judged(_not_there() if report.id in hidden else _report(core, report) for report in reports)
-    return [
-        _refused(report.id, job) if isinstance(job, FairlaneError) else Judged(report.id, ok=True, state=job.state)
-        for report, job in zip(reports, jobs, strict=True)
-    ]
+    seen = [finish.Report(report.id, report.token, _ending(report)) for report in reports if report.id not in hidden]
+    outcomes = iter(await finish.report_each(core, seen))
+    return [_judged(report.id, NotFound("job") if report.id in hidden else next(outcomes)) for report in reports]
 
 
 async def heartbeat_many(
@@ -71,10 +69,14 @@ async def _not_there() -> NoReturn:
     raise NotFound("job")
 
 
-async def _report(core: Core, report: Report) -> Job:
-    if report.error is None:
-        return await finish.complete(core, report.id, report.token, report.result)
-    return await finish.fail(core, report.id, report.token, report.error, retry=report.retry)
+def _ending(report: Report) -> Callable[[Job, datetime], finish.Ending]:
+    return finish.completed(report.result) if report.error is None else finish.failed(report.error, retry=report.retry)
+
+
+def _judged(job_id: str, outcome: Job | FairlaneError) -> Judged:
+    if isinstance(outcome, FairlaneError):
+        return _refused(job_id, outcome)
+    return Judged(job_id, ok=True, state=outcome.state)
 
 
 async def _each_judged(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T | FairlaneError]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from app.errors import Conflict, NotFound
 from app.flow.core import Core
-from app.flow.finish import Ending, end_attempt
+from app.flow.finish import End, Ending, end_attempts
 from app.flow.lease import existing_job
 from app.scheduling.job import Job, Move, Outcome, State
 from app.store import jobs
@@ -88,7 +88,9 @@ async def _cancel(core: Core, tx: Transaction, job_id: str) -> Job:
     values = {"completed_at": now}
     if job.state.is_leased:
         ending = Ending(state=State.CANCELLED, outcome=Outcome.CANCELLED, values=values)
-        return await end_attempt(core, tx, job, now, ending)
+        end = End.of(job, now, ending)
+        await end_attempts(core, tx, [end])
+        return end.ended
     cancelled = await jobs.move_if_unchanged(await tx.settled(), job, Move(job.state, State.CANCELLED), values)
     if cancelled is None:
         raise Redo

@@ -11,10 +11,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from app.clock import Clock
-from app.errors import Unavailable
+from app.errors import FairlaneError, Unavailable
 from app.events import Emit, LoopFailed
 from app.flow.access.keyring import Keyring
 from app.flow.admission import Admission
@@ -41,6 +42,7 @@ from app.store.session import Connection, reading
 from app.store.transaction import Transaction
 from app.store.writer import Writer
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 TICKS_UNTIL_DEAD: Final = 10
@@ -141,6 +143,14 @@ class Core:
     async def write(self, run: Callable[[Transaction], Awaitable[T]], *, new_jobs: int = 0, alone: bool = False) -> T:
         """`Writer.write`."""
         return await self.writer.write(run, new_jobs=new_jobs, alone=alone)
+
+    async def write_each(
+        self,
+        run: Callable[[Core, Transaction, Sequence[A]], Awaitable[Sequence[T | FairlaneError]]],
+        items: Sequence[A],
+    ) -> Sequence[T | FairlaneError]:
+        """`Writer.write_each`; what has the same `run` is of one kind."""
+        return await self.writer.write_each(run, partial(run, self), items) if items else []
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Work that nobody waits for. It does not die quietly, and the end of the service waits for it."""

@@ -134,18 +134,15 @@ async def _serve(core: Core, tx: Transaction) -> None:
     _insist(core, proposals, claimed)
     for job in claimed.values():
         core.note_move(job, State.QUEUED)
-    starting = {
-        pick.job.id: claimed[pick.job.id].token or ""
-        for proposal in proposals
-        for pick in proposal.picks
-        if proposal.waiting.request.start
-    }
+    starting = [
+        claimed[pick.job.id] for proposal in proposals for pick in proposal.picks if proposal.waiting.request.start
+    ]
     if starting:
-        started = {job.id: job for job in await jobs.start_if_scheduled(connection, starting, core.clock.now())}
-        claimed |= started
-        if started.keys() != starting.keys():
+        started = await jobs.start_if_scheduled(connection, starting, core.clock.now())
+        if started is None:
             raise Redo
-        for job in started.values():
+        for job in started:
+            claimed[job.id] = job
             core.note_move(job, State.SCHEDULED)
     for proposal in proposals:
         leased = [claimed[pick.job.id] for pick in proposal.picks]

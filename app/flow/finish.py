@@ -1,19 +1,19 @@
 """An attempt ends: completed, failed, released, lapsed or timed out. Each way out is the attempt's row, one
-guarded move of the job, and the order told of it, in one transaction."""
+guarded move of the job, and the order told of it, in one transaction; what ends at the same time shares statements."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from app.clock import to_micros
-from app.errors import Conflict, LeaseLost
+from app.errors import Conflict, FairlaneError, LeaseLost, NotFound
 from app.events import LeaseLapsed
 from app.flow.core import Core
-from app.flow.lease import existing_job
 from app.flow.moves import Ended
 from app.scheduling.backoff import backoff
 from app.scheduling.job import Job, Move, Outcome, State
@@ -25,26 +25,6 @@ from app.store.writer import Redo
 
 LAPSED_ERROR: Final = "lease expired"
 TIMED_OUT_ERROR: Final = "timed out"
-
-
-async def complete(core: Core, job_id: str, token: str, result: Any = None) -> Job:
-    """Running → completed. Raises `NotFound`, `LeaseLost`, `Conflict` (not started), `Unavailable`."""
-    return await core.write(lambda tx: _complete(core, tx, job_id, token, result))
-
-
-async def fail(core: Core, job_id: str, token: str, error: str, *, retry: bool = True) -> Job:
-    """Another attempt if `retry` and any are left, else failed. Raises `NotFound`, `LeaseLost`, `Unavailable`."""
-    return await core.write(lambda tx: _fail(core, tx, job_id, token, error, retry=retry))
-
-
-async def release(core: Core, job_id: str, token: str) -> Job:
-    """Back to queued; the attempt is not counted. Raises `NotFound`, `LeaseLost`, `Unavailable`."""
-    return await core.write(lambda tx: _release(core, tx, job_id, token))
-
-
-async def end_if_ended(core: Core, lease: Lease) -> None:
-    """End the attempt of a lease that nobody renewed, or of a job whose time is up. Raises `Unavailable`."""
-    await core.write(lambda tx: _lapse(core, tx, lease))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,55 +39,171 @@ class Ending:
     values: Mapping[str, Any]
 
 
-async def end_attempt(core: Core, tx: Transaction, job: Job, now: datetime, ending: Ending) -> Job:
-    """End the attempt that `job` is leased for; the job as it is then."""
-    move = Move(job.state, ending.state)
+class Report(NamedTuple):
+    """What somebody who has the `token` says has become of the attempt. `ending` may raise `Conflict`."""
+
+    job_id: str
+    token: str
+    ending: Callable[[Job, datetime], Ending]
+
+
+def completed(result: Any = None) -> Callable[[Job, datetime], Ending]:
+    """Running → completed. `Conflict` if it was not started."""
+
+    def ending(job: Job, now: datetime) -> Ending:
+        if job.state is not State.RUNNING:
+            raise Conflict(f"the job is {job.state}; start it before you complete it", job.state)
+        values = {"completed_at": now, "result": result, "error": None}
+        return Ending(state=State.COMPLETED, outcome=Outcome.COMPLETED, values=values)
+
+    return ending
+
+
+def failed(error: str, *, retry: bool = True) -> Callable[[Job, datetime], Ending]:
+    """Another attempt if `retry` and any are left, else failed."""
+    return lambda job, now: _unsuccessful(job, now, Outcome.FAILED, error, retry=retry)
+
+
+def released(job: Job, now: datetime) -> Ending:
+    """Back to queued; the attempt is not counted."""
+    values = {"queued_at": now, "attempt": job.attempt - 1}
+    return Ending(state=State.QUEUED, outcome=Outcome.RELEASED, refund=True, values=values)
+
+
+async def report_each(core: Core, reports: Sequence[Report]) -> Sequence[Job | FairlaneError]:
+    """Each report is judged by itself, as if they came one after the other: the job as it is then, or `NotFound`,
+    `LeaseLost` or `Conflict`. A token whose report has ended its attempt is answered with the job as it is.
+
+    Raises `Unavailable`.
+    """
+    return await core.write_each(_end_reported, reports)
+
+
+async def report(core: Core, job_id: str, token: str, ending: Callable[[Job, datetime], Ending]) -> Job:
+    """One report. Raises what it is refused with, and `Unavailable`."""
+    [outcome] = await report_each(core, [Report(job_id, token, ending)])
+    if isinstance(outcome, FairlaneError):
+        raise outcome
+    return outcome
+
+
+async def complete(core: Core, job_id: str, token: str, result: Any = None) -> Job:
+    """Report `completed`."""
+    return await report(core, job_id, token, completed(result))
+
+
+async def fail(core: Core, job_id: str, token: str, error: str, *, retry: bool = True) -> Job:
+    """Report `failed`."""
+    return await report(core, job_id, token, failed(error, retry=retry))
+
+
+async def release(core: Core, job_id: str, token: str) -> Job:
+    """Report `released`."""
+    return await report(core, job_id, token, released)
+
+
+async def end_if_ended(core: Core, lease: Lease) -> None:
+    """End the attempt of a lease that nobody renewed, or of a job whose time is up. Raises `Unavailable`."""
+    await core.write(lambda tx: _lapse(core, tx, lease))
+
+
+class End(NamedTuple):
+    """The attempt that `job` is leased for ends so, at a moment of its own; then the job is `ended`."""
+
+    job: Job
+    at: datetime
+    ending: Ending
+    ended: Job
+
+    @classmethod
+    def of(cls, job: Job, at: datetime, ending: Ending) -> End:
+        """`ValueError` if no job may move so."""
+        return cls(job, at, ending, jobs.moved(job, Move(job.state, ending.state), ending.values))
+
+
+async def end_attempts(core: Core, tx: Transaction, ends: Sequence[End]) -> None:
+    """End these attempts, each of another job, in this order."""
     connection = await tx.settled()
-    if not await attempts.end_if_held(connection, job, ending.outcome, ending.error, now):
+    if await attempts.end_if_held(connection, [_attempt(end) for end in ends]) != len(ends):
         raise Redo
-    ended = await jobs.move_if_unchanged(connection, job, move, ending.values)
-    if ended is None:
-        raise Redo
-    charge_back = (job.charge or 0) if ending.refund else 0
+    for move, changes in _changes(ends):
+        if await jobs.move_each_if_unchanged(connection, move, changes) != len(changes):
+            raise Redo
+    for end in ends:
+        _follow(core, tx, end)
+
+
+def _attempt(end: End) -> dict[str, Any]:
+    job, ending = end.job, end.ending
+    how = {"ended_at": end.at, "outcome": ending.outcome, "error": ending.error}
+    return {"id": job.id, "token": job.token, "state": job.state, **how}
+
+
+def _changes(ends: Sequence[End]) -> list[tuple[Move, list[dict[str, Any]]]]:
+    """What changes in the rows, by the move and the columns that it sets."""
+    changes: dict[tuple[Move, tuple[str, ...]], list[dict[str, Any]]] = defaultdict(list)
+    for job, _, ending, _ in ends:
+        kind = Move(job.state, ending.state), tuple(ending.values)
+        changes[kind].append({"id": job.id, "token": job.token, **ending.values})
+    return [(move, rows) for (move, _), rows in changes.items()]
+
+
+def _follow(core: Core, tx: Transaction, end: End) -> None:
+    """Memory follows what was written."""
+    job, ended = end.job, end.ended
+    charge_back = (job.charge or 0) if end.ending.refund else 0
     if ended.state is State.QUEUED:
         core.order.requeue(as_queued(ended), charge_back)
     else:
         core.order.end(job.tenant, job.queue, charge_back)
-    core.note_move(ended, job.state, Ended(ending.outcome, job.started_at, now))
+    core.note_move(ended, job.state, Ended(end.ending.outcome, job.started_at, end.at))
     tx.after_commit(core.leases.drop, job.id)
     if ended.state is State.PENDING:
         tx.after_commit(core.wake_by, ended.run_at)
-    return ended
 
 
-async def _complete(core: Core, tx: Transaction, job_id: str, token: str, result: Any) -> Job:
-    job, is_held = await _reported_job(tx, job_id, token)
-    if not is_held:
-        return job
-    if job.state is not State.RUNNING:
-        raise Conflict(f"the job is {job.state}; start it before you complete it", job.state)
+class _Late(NamedTuple):
+    """A report under a lease that `job` is not under."""
+
+    job: Job
+    token: str
+
+
+async def _end_reported(core: Core, tx: Transaction, reports: Sequence[Report]) -> list[Job | FairlaneError]:
+    known = await jobs.with_ids(await tx.reading(), {each.job_id for each in reports})
+    judged: list[End | _Late | FairlaneError] = []
+    for each in reports:
+        verdict = _judge(core, known.get(each.job_id), each)
+        if isinstance(verdict, End):
+            known[each.job_id] = verdict.ended  # as what comes behind it finds it
+        judged.append(verdict)
+    if ends := [verdict for verdict in judged if isinstance(verdict, End)]:
+        await end_attempts(core, tx, ends)
+    late = [(verdict.job.id, verdict.token) for verdict in judged if isinstance(verdict, _Late)]
+    told = await attempts.outcomes_under(await tx.reading(), late) if late else {}
+    return [_answer(verdict, told) for verdict in judged]
+
+
+def _judge(core: Core, job: Job | None, report: Report) -> End | _Late | FairlaneError:
+    if job is None:
+        return NotFound("job")
+    if job.token != report.token:
+        return _Late(job, report.token)
     now = core.clock.now()
-    values = {"completed_at": now, "result": result, "error": None}
-    ending = Ending(state=State.COMPLETED, outcome=Outcome.COMPLETED, values=values)
-    return await end_attempt(core, tx, job, now, ending)
+    try:
+        return End.of(job, now, report.ending(job, now))
+    except Conflict as refusal:
+        return refusal
 
 
-async def _fail(core: Core, tx: Transaction, job_id: str, token: str, error: str, *, retry: bool) -> Job:
-    job, is_held = await _reported_job(tx, job_id, token)
-    if not is_held:
-        return job
-    now = core.clock.now()
-    return await end_attempt(core, tx, job, now, _unsuccessful(job, now, Outcome.FAILED, error, retry=retry))
-
-
-async def _release(core: Core, tx: Transaction, job_id: str, token: str) -> Job:
-    job, is_held = await _reported_job(tx, job_id, token)
-    if not is_held:
-        return job
-    now = core.clock.now()
-    values = {"queued_at": now, "attempt": job.attempt - 1}
-    ending = Ending(state=State.QUEUED, outcome=Outcome.RELEASED, refund=True, values=values)
-    return await end_attempt(core, tx, job, now, ending)
+def _answer(verdict: End | _Late | FairlaneError, told: Mapping[tuple[str, str], Outcome]) -> Job | FairlaneError:
+    match verdict:
+        case End():
+            return verdict.ended
+        case _Late(job, token):
+            outcome = told.get((job.id, token))
+            return job if outcome is not None and outcome.is_reported else LeaseLost(job.state)
+    return verdict
 
 
 async def _lapse(core: Core, tx: Transaction, lease: Lease) -> None:
@@ -123,8 +219,9 @@ async def _lapse(core: Core, tx: Transaction, lease: Lease) -> None:
         return
     outcome, error = (Outcome.TIMED_OUT, TIMED_OUT_ERROR) if present.times_out else (Outcome.LAPSED, LAPSED_ERROR)
     now = core.clock.now()
-    ended = await end_attempt(core, tx, job, now, _unsuccessful(job, now, outcome, error, retry=True))
-    tx.after_commit(core.emit, LeaseLapsed(job.id, job.tenant, job.worker or "", outcome, ended.state))
+    end = End.of(job, now, _unsuccessful(job, now, outcome, error, retry=True))
+    await end_attempts(core, tx, [end])
+    tx.after_commit(core.emit, LeaseLapsed(job.id, job.tenant, job.worker or "", outcome, end.ended.state))
 
 
 def _ended_by_hand(core: Core, tx: Transaction, job: Job) -> None:
@@ -133,19 +230,6 @@ def _ended_by_hand(core: Core, tx: Transaction, job: Job) -> None:
         core.order.end(job.tenant, job.queue)
         core.note_move(job, State.SCHEDULED if job.started_at is None else State.RUNNING)
         tx.after_commit(core.counts.corrected)
-
-
-async def _reported_job(tx: Transaction, job_id: str, token: str) -> tuple[Job, bool]:
-    """The job, and whether it is under this very lease. A token whose report has ended its attempt is
-    answered with the job as it is; any other raises `LeaseLost`."""
-    connection = await tx.reading()
-    job = await existing_job(connection, job_id)
-    if job.token == token:
-        return job, True
-    outcome = await attempts.outcome_under(connection, job_id, token)
-    if outcome is None or not outcome.is_reported:
-        raise LeaseLost(job.state)
-    return job, False
 
 
 def _unsuccessful(job: Job, now: datetime, outcome: Outcome, error: str, *, retry: bool) -> Ending:

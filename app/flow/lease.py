@@ -49,7 +49,7 @@ async def _start(core: Core, tx: Transaction, job_id: str, token: str) -> Job:
     job = await held_job(await tx.reading(), job_id, token)
     if job.state is State.RUNNING:
         return job
-    started = await jobs.start_if_scheduled(await tx.settled(), {job_id: token}, core.clock.now())
+    started = await jobs.start_if_scheduled(await tx.settled(), [job], core.clock.now())
     if not started:
         raise Redo
     [job] = started

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
-from sqlalchemy import Insert, bindparam, cast, func, insert, select
+from sqlalchemy import FromClause, Insert, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.scheduling.job import Attempt, Job, Outcome
+from app.scheduling.job import Attempt, Outcome
+from app.store import dialect
 from app.store.schema import job_attempts, jobs
 
+_HELD: Final = (jobs.c.id, jobs.c.token, jobs.c.state)
+_HOW: Final = (job_attempts.c.ended_at, job_attempts.c.outcome, job_attempts.c.error)
 
-def _end() -> Insert:
+
+def _end(given: FromClause) -> Insert:
     c, ended = jobs.c, job_attempts.c
-    job_id = bindparam("of_job", type_=c.id.type)
-    last = select(func.coalesce(func.max(ended.number), 0)).where(ended.job_id == job_id).scalar_subquery()
-    attempt = select(
+    last = select(func.coalesce(func.max(ended.number), 0)).where(ended.job_id == c.id).scalar_subquery()
+    attempts = select(
         c.id,
         last + 1,
         c.token,
@@ -24,39 +27,32 @@ def _end() -> Insert:
         c.queued_at,
         c.scheduled_at,
         c.started_at,
-        *(cast(bindparam(name, type_=ended[name].type), ended[name].type) for name in ("ended_at", "outcome", "error")),
+        *(given.c[column.name] for column in _HOW),
         c.dispatch_weight,
         c.cost,
-    ).where(
-        c.id == job_id,
-        c.token == bindparam("held", type_=c.token.type),
-        c.state == bindparam("in_state", type_=c.state.type),
-    )
-    return insert(job_attempts).from_select([column.name for column in ended], attempt)
+    ).where(*(column == given.c[column.name] for column in _HELD))
+    return insert(job_attempts).from_select([column.name for column in ended], attempts)
 
 
-_END: Final = _end()
-
-
-async def end_if_held(
-    connection: AsyncConnection, job: Job, outcome: Outcome, error: str | None, now: datetime
-) -> bool:
-    """Write down the attempt that `job`'s present lease is; False if the row is no longer under it."""
-    given = {
-        "of_job": job.id,
-        "held": job.token,
-        "in_state": job.state,
-        "ended_at": now,
-        "outcome": outcome,
-        "error": error,
-    }
-    return (await connection.execute(_END, given)).rowcount == 1
+async def end_if_held(connection: AsyncConnection, ends: Sequence[Mapping[str, Any]]) -> int:
+    """Write down the attempts that leases are. Each of `ends` has `id`, `token` and `state` of one job as it was read,
+    and the attempt's `ended_at`, `outcome` and `error`; how many of the rows are still so."""
+    return await dialect.insert_joined(connection, _end, (*_HELD, *_HOW), ends)
 
 
 async def of_job(connection: AsyncConnection, job_id: str) -> list[Attempt]:
     """The ended attempts of a job, first to last."""
     statement = select(job_attempts).where(job_attempts.c.job_id == job_id).order_by(job_attempts.c.number)
     return [Attempt(*row) for row in await connection.execute(statement)]
+
+
+async def outcomes_under(
+    connection: AsyncConnection, leases: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], Outcome]:
+    """How the attempts that had these tokens, each of a job, have ended; those that have."""
+    rows = [{"job_id": job_id, "token": token} for job_id, token in leases]
+    found = await dialect.select_each(connection, job_attempts, rows, keys=["job_id", "token"])
+    return {(row.job_id, row.token): row.outcome for row in found}
 
 
 async def outcome_under(connection: AsyncConnection, job_id: str, token: str) -> Outcome | None:

@@ -4,6 +4,7 @@ which rows it moved; whoever calls it compares that with what was meant."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from typing import Any, Final
@@ -21,6 +22,7 @@ CLAIM: Final = Move(State.QUEUED, State.SCHEDULED)
 START: Final = Move(State.SCHEDULED, State.RUNNING)
 PROMOTE: Final = Move(State.PENDING, State.QUEUED)
 
+_LEASED: Final = ("id", "token")
 _LEASE: Final = (
     "token",
     "charge",
@@ -57,6 +59,7 @@ _IS_SCHEDULED: Final = jobs.c.state == START.old
 _ONE_MORE_ATTEMPT: Final = jobs.c.attempt + 1
 _WHOLE_ROW: Final = tuple(jobs.c)
 _ID: Final = (jobs.c.id,)
+_IN_STATE: Final = {state: jobs.c.state == state for state in State}
 _GET: Final = select(jobs).where(jobs.c.id == bindparam("job_id"))
 
 
@@ -214,20 +217,21 @@ async def claim_if_queued(connection: AsyncConnection, leases: Sequence[Mapping[
     return [Job(*row) for row in rows]
 
 
-async def start_if_scheduled(connection: AsyncConnection, tokens: Mapping[str, str], now: datetime) -> list[Job]:
-    """Scheduled → running for the jobs, by id, that are under the lease with this token; those that moved, in
-    no order."""
-    rows = await dialect.update_each(
+async def start_if_scheduled(connection: AsyncConnection, leased: Sequence[Job], now: datetime) -> list[Job] | None:
+    """Scheduled → running: the jobs as they are then, in order. None if any row is no longer as its job says."""
+    started = await dialect.update_each(
         connection,
         jobs,
-        [{"id": job_id, "token": token} for job_id, token in tokens.items()],
+        [{"id": job.id, "token": job.token} for job in leased],
         keys=["id", "token"],
         values=[],
         same={"state": START.new, "started_at": now},
         where=_IS_SCHEDULED,
-        returning=_WHOLE_ROW,
+        returning=_ID,
     )
-    return [Job(*row) for row in rows]
+    if len(started) != len(leased):
+        return None
+    return [replace(job, state=START.new, started_at=now) for job in leased]
 
 
 async def move_if_unchanged(connection: AsyncConnection, job: Job, move: Move, values: Mapping[str, Any]) -> Job | None:
@@ -239,6 +243,28 @@ async def move_if_unchanged(connection: AsyncConnection, job: Job, move: Move, v
     given = {"job_id": job.id, "held": job.token, **{"new_" + name: value for name, value in values.items()}}
     row = (await connection.execute(statement, given)).one_or_none()
     return None if row is None else Job(*row)
+
+
+def moved(job: Job, move: Move, values: Mapping[str, Any]) -> Job:
+    """What `job` is after a move other than claim, start or promotion."""
+    return replace(job, state=move.new, **_LEAVING[move.new], **values)
+
+
+async def move_each_if_unchanged(connection: AsyncConnection, move: Move, changes: Sequence[Mapping[str, Any]]) -> int:
+    """Move leased jobs, each of another id. Each of `changes` has the `id` and the `token` of one as it was read, and
+    the same further columns, with its values; how many of the rows were still so."""
+    names = [name for name in changes[0] if name not in _LEASED]
+    moved = await dialect.update_each(
+        connection,
+        jobs,
+        changes,
+        keys=_LEASED,
+        values=names,
+        same={"state": move.new, **_LEAVING[move.new]},
+        where=_IN_STATE[move.old],
+        returning=_ID,
+    )
+    return len(moved)
 
 
 async def reprioritize_if_unchanged(

@@ -7,10 +7,9 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -18,16 +17,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from app.clock import Clock
 from app.errors import DispatchLost, FairlaneError, Unavailable
 from app.events import Emit, GroupCommitted, LoopFailed, WriterFailed
-from app.spans import NO_SPANS, Span, Spans
+from app.spans import NO_SPANS, Spans
 from app.store import dialect
 from app.store.answers import ANSWER_SEC, SEVER_SEC, STILL_AWAY_SEC, Answers
 from app.store.dispatcher import Dispatcher
+from app.store.group import A, Refused, Run, RunEach, T, Write, calls
 from app.store.transaction import Transaction
-
-T = TypeVar("T")
 
 GROUP_WRITES: Final = 256
 """Most writes in one transaction: it bounds how long the first of them waits for the last."""
+
+GROUP_ITEMS: Final = 1000
+"""A group that has so many items of shared writes takes no further write."""
 
 REDO_LIMIT: Final = 64
 """How often a group is tried; each time but the first the database had refused a row that memory proposed."""
@@ -72,34 +73,6 @@ class Redo(Exception):
         self.repair = repair
 
 
-@dataclass(frozen=True, slots=True)
-class _Refused:
-    """The answer of a write that raised: its neighbours in the group are not concerned."""
-
-    error: Exception
-
-
-@dataclass(slots=True, eq=False)
-class _Write(Generic[T]):
-    run: Callable[[Transaction], Awaitable[T]]
-    new_jobs: int
-    alone: bool
-    future: asyncio.Future[T]
-    span: Span
-
-    def is_wanted(self) -> bool:
-        """Whether somebody still waits; a write whose client hung up before it began is left out."""
-        return not self.future.done()
-
-    def resolve(self, outcome: T | _Refused) -> None:
-        if self.future.done():
-            return
-        if isinstance(outcome, _Refused):
-            self.future.set_exception(outcome.error)
-        else:
-            self.future.set_result(outcome)
-
-
 class Writer:
     """Runs writes one group at a time. `write` may be called from any task of the loop."""
 
@@ -120,8 +93,8 @@ class Writer:
         self._clock = clock
         self._emit = emit
         self._spans = spans
-        self._waiting: deque[_Write[Any]] = deque()
-        self._group: Sequence[_Write[Any]] = ()
+        self._waiting: deque[Write] = deque()
+        self._group: Sequence[Write] = ()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
@@ -166,7 +139,7 @@ class Writer:
         """Set once another process has taken over this database."""
         return self._lost
 
-    async def write(self, run: Callable[[Transaction], Awaitable[T]], *, new_jobs: int = 0, alone: bool = False) -> T:
+    async def write(self, run: Run[T], *, new_jobs: int = 0, alone: bool = False) -> T:
         """Run `run` inside a transaction and answer once it is durable.
 
         `new_jobs` is how many jobs it will insert at most. `run` may be called again after a rollback, so
@@ -176,16 +149,28 @@ class Writer:
 
         Raises what `run` raises, and `Unavailable` if the database cannot be written or does not answer.
         """
+        with self._spans.span("write") as span:
+            answer: T = await self._queue(Write(run, span, new_jobs, alone))
+            return answer
+
+    async def write_each(self, kind: Hashable, run: RunEach[A, T], items: Sequence[A]) -> Sequence[T | FairlaneError]:
+        """As `write`, for `items` of which each is judged by itself: what came of them, in order. Writes of the same
+        `kind` that share a transaction are one call of `run` with the items of all.
+
+        Raises `Unavailable`, and what `run` raises for one of these items alone.
+        """
+        with self._spans.span("write") as span:
+            outcomes: Sequence[T | FairlaneError] = await self._queue(Write(run, span, kind=kind, items=items))
+            return outcomes
+
+    def _queue(self, write: Write) -> asyncio.Future[Any]:
         if self._closing:
             raise Unavailable("the service is shutting down")
         if self._lost is not None:
             raise Unavailable(str(self._lost))
-        with self._spans.span("write") as span:
-            item = _Write(run, new_jobs, alone, asyncio.get_running_loop().create_future(), span)
-            self._waiting.append(item)
-            self._wake.set()
-            answer: T = await item.future
-            return answer
+        self._waiting.append(write)
+        self._wake.set()
+        return write.future
 
     async def _serve(self) -> None:
         while True:
@@ -200,9 +185,9 @@ class Writer:
             if self._closing:
                 return
 
-    def _take_group(self) -> list[_Write[Any]]:
-        group: list[_Write[Any]] = []
-        while self._waiting and len(group) < GROUP_WRITES:
+    def _take_group(self) -> list[Write]:
+        group: list[Write] = []
+        while self._waiting and len(group) < GROUP_WRITES and sum(len(item.items) for item in group) < GROUP_ITEMS:
             if self._waiting[0].alone and group:
                 break
             item = self._waiting.popleft()
@@ -212,7 +197,7 @@ class Writer:
                     break
         return group
 
-    async def _serve_group(self, group: Sequence[_Write[Any]]) -> None:
+    async def _serve_group(self, group: Sequence[Write]) -> None:
         began = self._busy_since = self._clock.monotonic()
         self._group = group
         try:
@@ -222,7 +207,7 @@ class Writer:
                     await self._memory.reload()
                     self._in_doubt = False
                 async with self._alive():
-                    outcomes, steps = await self._run_until_settled(group)
+                    steps = await self._run_until_settled(group)
         except Exception as error:  # noqa: BLE001 - whatever went wrong, each waiting request gets its answer
             self._fail_group(group, error)
             return
@@ -231,17 +216,16 @@ class Writer:
         self.commits += 1
         self._is_silent = False
         self._take(steps)
-        for item, outcome in zip(group, outcomes, strict=True):
-            item.resolve(outcome)
+        for item in group:
+            item.answer()
         took_sec = self._clock.monotonic() - began
         self._emit(GroupCommitted(len(group), took_sec * 1000, self._commit_sec * 1000))
 
     def _turn_away(self) -> None:
         """The database does not answer, and nobody waits for it any longer. What was begun may yet be done."""
         self._is_silent = True
-        silent = _Refused(Unavailable("the database does not answer right now"))
         for item in (*self._group, *self._waiting):
-            item.resolve(silent)
+            item.refuse(Unavailable("the database does not answer right now"))
 
     def _alive(self) -> AbstractAsyncContextManager[None]:
         """Gives up a connection that is silent for too long. A file has nobody at its other end who might be gone."""
@@ -257,7 +241,7 @@ class Writer:
             self._in_doubt = True
             self._emit(LoopFailed("writer", traceback.format_exc(), retry_sec=0))
 
-    async def _run_until_settled(self, group: Sequence[_Write[Any]]) -> tuple[list[Any], list[Callable[[], None]]]:
+    async def _run_until_settled(self, group: Sequence[Write]) -> list[Callable[[], None]]:
         """Try the group as one; if anything in it fails, run it again with a savepoint for each write. If the
         connection has died, perhaps long ago, all that was not committed died with it: once more on another."""
         careful, has_died = False, False
@@ -274,14 +258,13 @@ class Writer:
                 careful = True
         raise Unavailable("the jobs at hand keep changing in the database; try again")
 
-    async def _run_group(
-        self, group: Sequence[_Write[Any]], *, careful: bool
-    ) -> tuple[list[Any], list[Callable[[], None]]]:
+    async def _run_group(self, group: Sequence[Write], *, careful: bool) -> list[Callable[[], None]]:
         self._memory.begin()
         try:
             async with self._transaction() as connection:
                 tx = await Transaction.open(connection, self._clock, sum(item.new_jobs for item in group))
-                outcomes = [await self._run_one(connection, tx, item, careful=careful) for item in group]
+                for run, take in calls(group, careful=careful):
+                    take(await self._run_one(connection, tx, run, careful=careful))
                 if not careful:
                     await self._follow_up(tx)
                 await self._flush(tx, careful=careful)
@@ -289,7 +272,7 @@ class Writer:
             self._memory.rollback()
             raise
         self._memory.commit()
-        return outcomes, tx.steps_after_commit
+        return tx.steps_after_commit
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[AsyncConnection]:
@@ -339,11 +322,11 @@ class Writer:
         await connection.invalidate()
         await connection.close()
 
-    async def _run_one(self, connection: AsyncConnection, tx: Transaction, item: _Write[Any], *, careful: bool) -> Any:
+    async def _run_one(self, connection: AsyncConnection, tx: Transaction, run: Run[Any], *, careful: bool) -> Any:
         mark, steps, touched = self._memory.mark(), len(tx.steps_after_commit), tx.touched
         savepoint = await connection.begin_nested() if careful else None
         try:
-            answer = await item.run(tx)
+            answer = await run(tx)
             if savepoint is not None:
                 await tx.flush()
                 await savepoint.commit()
@@ -359,7 +342,7 @@ class Writer:
                 tx.drop_collected()
             self._memory.rollback_to(mark)
             del tx.steps_after_commit[steps:]
-            return _Refused(error)
+            return Refused(error)
         return answer
 
     async def _follow_up(self, tx: Transaction) -> None:
@@ -381,11 +364,11 @@ class Writer:
                 raise
             raise Redo from error
 
-    def _fail_group(self, group: Sequence[_Write[Any]], error: Exception) -> None:
+    def _fail_group(self, group: Sequence[Write], error: Exception) -> None:
         if isinstance(error, DispatchLost):
             self._lost = error
             self.lost_event.set()
         self._emit(WriterFailed(f"{type(error).__name__}: {error}", len(group)))
         why = str(error) if isinstance(error, FairlaneError) else "the database cannot be written right now"
         for item in group:
-            item.resolve(_Refused(Unavailable(why)))
+            item.refuse(Unavailable(why))

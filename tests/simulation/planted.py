@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from app.flow import dispatch, finish, lease, moves, recover
+from app.flow import dispatch, finish, moves, recover
 from app.flow.core import Core
 from app.flow.finish import Ending
 from app.flow.keys import KeysInFlight
@@ -37,22 +37,23 @@ def a_lapse_that_looks_at_no_clock(patch: pytest.MonkeyPatch) -> None:
 def a_report_under_any_token(patch: pytest.MonkeyPatch) -> None:
     """Whoever knows the job's id ends its attempt."""
 
-    async def reported(tx: Any, job_id: str, token: str) -> tuple[Any, bool]:
-        del token
-        job = await lease.existing_job(await tx.reading(), job_id)
-        return job, job.state.is_leased
+    real = finish._judge
 
-    patch.setattr(finish, "_reported_job", reported)
+    def judge(core: Core, job: Any, report: finish.Report) -> Any:
+        is_leased = job is not None and job.state.is_leased
+        return real(core, job, report._replace(token=job.token) if is_leased else report)
+
+    patch.setattr(finish, "_judge", judge)
+
+
+def _ending_otherwise(patch: pytest.MonkeyPatch, other: Callable[[Ending], Ending]) -> None:
+    real = finish.End.of
+    patch.setattr(finish.End, "of", lambda job, at, ending: real(job, at, other(ending)))
 
 
 def a_release_without_refund(patch: pytest.MonkeyPatch) -> None:
     """The lane pays for what it gave back."""
-    real = finish.end_attempt
-
-    async def end(core: Core, tx: Any, job: Any, now: Any, ending: Ending) -> Any:
-        return await real(core, tx, job, now, replace(ending, refund=False))
-
-    patch.setattr(finish, "end_attempt", end)
+    _ending_otherwise(patch, lambda ending: replace(ending, refund=False))
 
 
 def memory_that_keeps_what_was_rolled_back(patch: pytest.MonkeyPatch) -> None:
@@ -66,12 +67,13 @@ def an_order_that_keeps_what_was_rolled_back(patch: pytest.MonkeyPatch) -> None:
 
 def leases_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     """Memory drops a lease when its end is written, not when it is durable."""
-    real = jobs.move_if_unchanged
+    real = jobs.move_each_if_unchanged
 
-    async def move(connection: Any, job: Any, move: Any, values: Any) -> Any:
+    async def move(connection: Any, move: Any, changes: Any) -> int:
         for core in _cores:
-            core.leases.drop(job.id)
-        return await real(connection, job, move, values)
+            for change in changes:
+                core.leases.drop(change["id"])
+        return await real(connection, move, changes)
 
     _cores: list[Core] = []
     began = Core.__init__
@@ -81,7 +83,7 @@ def leases_before_the_commit(patch: pytest.MonkeyPatch) -> None:
         _cores[:] = [self]
 
     patch.setattr(Core, "__init__", init)
-    patch.setattr(jobs, "move_if_unchanged", move)
+    patch.setattr(jobs, "move_each_if_unchanged", move)
 
 
 def a_start_that_joins_anew(patch: pytest.MonkeyPatch) -> None:
@@ -166,13 +168,11 @@ def a_cap_that_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
 
 def an_attempt_that_is_not_taken_back(patch: pytest.MonkeyPatch) -> None:
     """A release counts."""
-    real = finish.end_attempt
 
-    async def end(core: Core, tx: Any, job: Any, now: Any, ending: Ending) -> Any:
-        values = {name: value for name, value in ending.values.items() if name != "attempt"}
-        return await real(core, tx, job, now, replace(ending, values=values))
+    def counting(ending: Ending) -> Ending:
+        return replace(ending, values={name: value for name, value in ending.values.items() if name != "attempt"})
 
-    patch.setattr(finish, "end_attempt", end)
+    _ending_otherwise(patch, counting)
 
 
 def a_lane_that_is_not_written(patch: pytest.MonkeyPatch) -> None:
