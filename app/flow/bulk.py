@@ -1,22 +1,19 @@
-"""Many reports or beats in one call, each judged by itself; their writes share commits."""
+"""Many reports or beats in one call, each judged by itself."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
-from app.errors import Conflict, FairlaneError, NotFound, Unavailable
+from app.errors import Conflict, FairlaneError, NotFound
 from app.flow import finish
 from app.flow.access.sight import hidden_jobs
 from app.flow.core import Core
-from app.flow.lease import heartbeat
+from app.flow.lease import Beat, beat_each
 from app.keys import ANYONE, Holder
 from app.scheduling.job import Job, State
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,44 +51,26 @@ async def finish_many(core: Core, reports: Sequence[Report], holder: Holder = AN
 async def heartbeat_many(
     core: Core, leases: Sequence[tuple[str, str]], lease_sec: int | None = None, holder: Holder = ANYONE
 ) -> list[Judged]:
-    """Beat for each (job, token) as `lease.heartbeat` does, in order. Otherwise as `finish_many`."""
+    """Beat for each (job, token) as `lease.beat_each` does, in order. Otherwise as `finish_many`."""
     hidden = await hidden_jobs(core, holder, (job_id for job_id, _ in leases))
-    ends = await _each_judged(
-        _not_there() if job_id in hidden else heartbeat(core, job_id, token, lease_sec) for job_id, token in leases
-    )
-    return [
-        _refused(job_id, end) if isinstance(end, FairlaneError) else Judged(job_id, ok=True, expires_at=end)
-        for (job_id, _), end in zip(leases, ends, strict=True)
-    ]
-
-
-async def _not_there() -> NoReturn:
-    raise NotFound("job")
+    ends = iter(await beat_each(core, [Beat(*lease, lease_sec) for lease in leases if lease[0] not in hidden]))
+    return [_prolonged(job_id, NotFound("job") if job_id in hidden else next(ends)) for job_id, _ in leases]
 
 
 def _ending(report: Report) -> Callable[[Job, datetime], finish.Ending]:
     return finish.completed(report.result) if report.error is None else finish.failed(report.error, retry=report.retry)
 
 
+def _prolonged(job_id: str, outcome: datetime | FairlaneError) -> Judged:
+    if isinstance(outcome, FairlaneError):
+        return _refused(job_id, outcome)
+    return Judged(job_id, ok=True, expires_at=outcome)
+
+
 def _judged(job_id: str, outcome: Job | FairlaneError) -> Judged:
     if isinstance(outcome, FairlaneError):
         return _refused(job_id, outcome)
     return Judged(job_id, ok=True, state=outcome.state)
-
-
-async def _each_judged(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T | FairlaneError]:
-    """The answers, or the refusals in their places. All have come to an end before anything is raised."""
-    outcomes = await asyncio.gather(*calls, return_exceptions=True)
-    judged: list[T | FairlaneError] = []
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException) and _is_no_judgement(outcome):
-            raise outcome
-        judged.append(outcome)  # type: ignore[arg-type] # what is left of BaseException is FairlaneError
-    return judged
-
-
-def _is_no_judgement(error: BaseException) -> bool:
-    return isinstance(error, Unavailable) or not isinstance(error, FairlaneError)
 
 
 def _refused(job_id: str, error: FairlaneError) -> Judged:

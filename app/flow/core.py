@@ -152,6 +152,12 @@ class Core:
         """`Writer.write_each`; what has the same `run` is of one kind."""
         return await self.writer.write_each(run, partial(run, self), items) if items else []
 
+    async def write_shared(
+        self, run: Callable[[Core, Transaction, Sequence[A]], Awaitable[Sequence[T | FairlaneError]]], item: A
+    ) -> T:
+        """`Writer.write_shared`; what has the same `run` is of one kind."""
+        return await self.writer.write_shared(run, partial(run, self), item)
+
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Work that nobody waits for. It does not die quietly, and the end of the service waits for it."""
         task = asyncio.create_task(work, name=name)

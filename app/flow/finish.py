@@ -79,27 +79,19 @@ async def report_each(core: Core, reports: Sequence[Report]) -> Sequence[Job | F
     return await core.write_each(_end_reported, reports)
 
 
-async def report(core: Core, job_id: str, token: str, ending: Callable[[Job, datetime], Ending]) -> Job:
-    """One report. Raises what it is refused with, and `Unavailable`."""
-    [outcome] = await report_each(core, [Report(job_id, token, ending)])
-    if isinstance(outcome, FairlaneError):
-        raise outcome
-    return outcome
-
-
 async def complete(core: Core, job_id: str, token: str, result: Any = None) -> Job:
-    """Report `completed`."""
-    return await report(core, job_id, token, completed(result))
+    """One report, `completed`. Raises what it is refused with, and `Unavailable`."""
+    return await core.write_shared(_end_reported, Report(job_id, token, completed(result)))
 
 
 async def fail(core: Core, job_id: str, token: str, error: str, *, retry: bool = True) -> Job:
-    """Report `failed`."""
-    return await report(core, job_id, token, failed(error, retry=retry))
+    """One report, `failed`. Raises as `complete`."""
+    return await core.write_shared(_end_reported, Report(job_id, token, failed(error, retry=retry)))
 
 
 async def release(core: Core, job_id: str, token: str) -> Job:
-    """Report `released`."""
-    return await report(core, job_id, token, released)
+    """One report, `released`. Raises as `complete`."""
+    return await core.write_shared(_end_reported, Report(job_id, token, released))
 
 
 async def end_if_ended(core: Core, lease: Lease) -> None:

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, Update, and_, bindparam, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import ReturningUpdate
 
@@ -76,12 +76,6 @@ def _move(move: Move, names: frozenset[str]) -> ReturningUpdate[Any]:
         .values({"state": move.new, **_LEAVING[move.new], **_new(sorted(names))})
         .returning(*jobs.c)
     )
-
-
-@cache
-def _renew(names: frozenset[str]) -> Update:
-    held = and_(jobs.c.id == bindparam("job_id"), jobs.c.token == bindparam("held"))
-    return update(jobs).where(held).values(_new(sorted(names)))
 
 
 _NEW: Final = (
@@ -281,11 +275,13 @@ async def reprioritize_if_unchanged(
     return None if row is None else Job(*row)
 
 
-async def renew_if_held(connection: AsyncConnection, job_id: str, token: str, values: Mapping[str, Any]) -> bool:
-    """Set `lease_expires_at` and the like of a job that is under this very lease."""
-    given = {"job_id": job_id, "held": token, **{"new_" + name: value for name, value in values.items()}}
-    renewed = await connection.execute(_renew(frozenset(values)), given)
-    return renewed.rowcount == 1
+async def renew_if_held(connection: AsyncConnection, beats: Sequence[Mapping[str, Any]]) -> int:
+    """Prolong leases. Each of `beats` has the `id` of one job, the `token` of its lease, and its `lease_expires_at` and
+    `progress`; how many are under these very leases."""
+    renewed = await dialect.update_each(
+        connection, jobs, beats, keys=_LEASED, values=["lease_expires_at", "progress"], returning=_ID
+    )
+    return len(renewed)
 
 
 async def queued(connection: AsyncConnection) -> Sequence[Any]:

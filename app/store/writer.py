@@ -163,6 +163,15 @@ class Writer:
             outcomes: Sequence[T | FairlaneError] = await self._queue(Write(run, span, kind=kind, items=items))
             return outcomes
 
+    async def write_shared(self, kind: Hashable, run: RunEach[A, T], item: A) -> T:
+        """`write_each` for one item. Raises what it is refused with."""
+        with self._spans.span("write") as span:
+            [outcome] = await self._queue(Write(run, span, kind=kind, items=[item]))
+            if isinstance(outcome, FairlaneError):
+                raise outcome
+            answer: T = outcome
+            return answer
+
     def _queue(self, write: Write) -> asyncio.Future[Any]:
         if self._closing:
             raise Unavailable("the service is shutting down")

@@ -278,6 +278,14 @@ class Away(ConnectionError):
 
 
 @contextmanager
+def statements_of(core: Core) -> Iterator[list[str]]:
+    """The statements that the writer runs, as they come."""
+    run: list[str] = []
+    with _listening(core, "before_cursor_execute", lambda _connection, _cursor, sql, *_rest: run.append(sql)):
+        yield run
+
+
+@contextmanager
 def commits_of(core: Core) -> Iterator[list[object]]:
     """Grows by one with every COMMIT that the writer's connection is sent."""
     seen: list[object] = []

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine
+from datetime import datetime
 from typing import Any
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, StatementError
 
 from app.errors import Conflict, FairlaneError, LeaseLost, NotFound, TooManyQueued
 from app.events import LoopFailed
 from app.flow import cancel, finish, lease, tenancy
 from app.flow.core import Core
+from app.flow.finish import Report
 from app.flow.lease import existing_job
 from app.flow.look import get_job, list_attempts
+from app.flow.submit import JobRequest
 from app.flow.tenancy import TenantSettings
 from app.scheduling.job import Job, Move, Outcome, State
 from app.store import jobs
 from app.store.transaction import Transaction
 from tests.databases import Database
-from tests.flow.harness import Running, answers_of, busy, commits_of, in_one_group, service, token_of
+from tests.flow.harness import Running, answers_of, busy, commits_of, in_one_group, service, statements_of, token_of
 from tests.flow.views import assert_memory_equals_sql
 
 NO_JOB = "0" * 32
@@ -154,6 +158,86 @@ async def test_refusals_cost_their_neighbours_nothing(database: Database) -> Non
         assert len(commits) == 1
         assert (await get_job(core, job.id)).state is State.QUEUED
         await assert_memory_equals_sql(core)
+
+
+async def test_reports_and_beats_of_one_group_are_read_and_written_together(database: Database) -> None:
+    async with service(database) as running:
+        core = running.core
+        await running.submit_all([JobRequest(tenant="acme", test_suite="unit")] * 12)
+        held = await running.claim(12, start=True)
+        with statements_of(core) as told:
+            await in_one_group(
+                core,
+                *(finish.complete(core, job.id, token_of(job), n) for n, job in enumerate(held[:4])),
+                finish.report_each(core, [Report(job.id, token_of(job), finish.completed()) for job in held[4:8]]),
+                *(lease.heartbeat(core, job.id, token_of(job), 60, progress=0.5) for job in held[8:]),
+            )
+
+        of_jobs = Counter(sql.split(maxsplit=1)[0] for sql in told if "jobs" in sql or "job_attempts" in sql)
+        assert of_jobs == {"SELECT": 2, "INSERT": 1, "UPDATE": 2}
+        assert [(await get_job(core, job.id)).result for job in held[:4]] == [0, 1, 2, 3]
+        await assert_memory_equals_sql(core)
+
+
+async def test_a_report_that_cannot_be_written_costs_no_other_report_anything(database: Database) -> None:
+    async with service(database) as running:
+        core = running.core
+        await running.submit_all([JobRequest(tenant="acme", test_suite="unit")] * 5)
+        held = await running.claim(5, start=True)
+        bad, good, late = (finish.completed(result) for result in (float("nan"), 1, 2))
+
+        refused, completed, mixed, beaten = await in_one_group(
+            core,
+            finish.complete(core, held[0].id, token_of(held[0]), float("nan")),
+            finish.complete(core, held[1].id, token_of(held[1]), "done"),
+            finish.report_each(
+                core,
+                [
+                    Report(held[2].id, token_of(held[2]), good),
+                    Report(held[3].id, token_of(held[3]), bad),
+                    Report(held[2].id, token_of(held[2]), late),
+                ],
+            ),
+            lease.heartbeat(core, held[4].id, token_of(held[4])),
+        )
+
+        assert isinstance(refused, (StatementError, ValueError))
+        assert isinstance(completed, Job)
+        assert isinstance(mixed, (StatementError, ValueError))
+        assert isinstance(beaten, datetime)
+        now = [await get_job(core, job.id) for job in held]
+        assert [(job.state, job.result) for job in now] == [
+            (State.RUNNING, None),
+            (State.COMPLETED, "done"),
+            (State.COMPLETED, 1),
+            (State.RUNNING, None),
+            (State.RUNNING, None),
+        ]
+        await assert_memory_equals_sql(core)
+
+
+async def test_reports_of_one_group_meet_what_those_before_them_did(database: Database) -> None:
+    async with service(database) as running:
+        core = running.core
+        await running.submit()
+        held = await running.claim_one(start=True)
+        reports = [
+            Report(held.id, "not the token", finish.completed()),
+            Report(held.id, token_of(held), finish.released),
+            Report(held.id, token_of(held), finish.completed()),
+            Report(held.id, "not the token", finish.completed()),
+            Report(NO_JOB, token_of(held), finish.completed()),
+        ]
+
+        lost, released, again, lost_later, nothing = await finish.report_each(core, reports)
+
+        assert isinstance(lost, LeaseLost)
+        assert lost.state == State.RUNNING
+        assert released == again == await get_job(core, held.id)
+        assert isinstance(lost_later, LeaseLost)
+        assert lost_later.state == State.QUEUED
+        assert isinstance(nothing, NotFound)
+        assert [attempt.outcome for attempt in await list_attempts(core, held.id)] == [Outcome.RELEASED]
 
 
 async def test_jobs_of_one_group_count_against_the_limit_on_waiting_ones(database: Database) -> None:
