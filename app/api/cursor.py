@@ -9,7 +9,11 @@ from typing import Final
 
 _FORMAT: Final = b"\x01"
 _SEQ_BYTES: Final = 8
-_TEXT: Final = re.compile(r"[A-Za-z0-9_-]{12}")
+
+CURSOR_PATTERN: Final = r"^A[Q-X][A-Za-z0-9_-]{10}(?![\s\S])"
+"""Every text that can be one: the format, and 63 bits."""
+
+_CURSOR: Final = re.compile(CURSOR_PATTERN)
 
 
 def write_cursor(seq: int) -> str:
@@ -19,8 +23,6 @@ def write_cursor(seq: int) -> str:
 
 def read_cursor(text: str) -> int | None:
     """The `seq` that `write_cursor` wrote; None for any other text."""
-    if not _TEXT.fullmatch(text):
+    if not _CURSOR.match(text):
         return None
-    written = urlsafe_b64decode(text)
-    seq = int.from_bytes(written[1:])
-    return seq if written[:1] == _FORMAT and seq < 1 << 63 else None
+    return int.from_bytes(urlsafe_b64decode(text)[len(_FORMAT) :])

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, json
 
-from app.api.cursor import read_cursor
+from app.api.cursor import CURSOR_PATTERN
 from app.scheduling.job import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 _JSON_BYTES: Final = 64 * 1024
@@ -25,7 +25,7 @@ _NOT_BLANK: Final = r"(?=[\s\S]*\S)"
 _NO_CONTROL: Final = r"(?![\s\S]*[\x00-\x1f\x7f-\x9f])"
 _NO_SLASH: Final = r"(?![\s\S]*/)"
 _NO_NUL: Final = r"(?![\s\S]*\x00)"
-_ALL_VISIBLE: Final = r"(?![\s\S]*[^\x21-\x7e])"
+_ALL_VISIBLE: Final = r"[\x21-\x7e]+(?![\s\S])"
 
 
 def _json_fault(value: Any) -> str | None:
@@ -62,16 +62,13 @@ def _moment_fault(moment: datetime) -> str | None:
     return None if in_range else f"must lie in the years {_YEARS[0]}-{_YEARS[-1]} of UTC"
 
 
-def _cursor_fault(text: str) -> str | None:
-    return "must be a cursor that this service gave out" if read_cursor(text) is None else None
-
-
-def _line(most: int, description: str | None = None) -> Meta:
+def _line(most: int, example: str | None = None, description: str | None = None) -> Meta:
     return Meta(
         min_length=1,
         max_length=most,
         pattern="^" + _NO_CONTROL + _NOT_BLANK,
         description=description,
+        examples=[example] if example else None,
         extra={"must": f"be 1-{most} characters, not blank, without control characters"},
     )
 
@@ -82,12 +79,13 @@ Name = Annotated[
         min_length=1,
         max_length=128,
         pattern="^" + _NO_CONTROL + _NO_SLASH + _NOT_BLANK,
+        examples=["acme"],
         extra={"must": "be 1-128 characters, not blank, without control characters and without /"},
     ),
 ]
-Worker = Annotated[str, _line(128)]
-Label = Annotated[str, _line(128, "What it is called, for those who read the list.")]
-TestSuite = Annotated[str, _line(512, "What to run.")]
+Worker = Annotated[str, _line(128, "runner-7")]
+Label = Annotated[str, _line(128, description="What it is called, for those who read the list.")]
+TestSuite = Annotated[str, _line(512, "tests/login", "What to run.")]
 IdempotencyKey = Annotated[
     str,
     Meta(
@@ -116,6 +114,7 @@ ErrorText = Annotated[
     Meta(
         pattern="^" + _NO_NUL,
         description="What went wrong. Past 4 KiB it is cut, and marked so.",
+        examples=["3 of 12 failed"],
         extra={"must": "be a text without NUL"},
     ),
 ]
@@ -123,11 +122,31 @@ Json = Annotated[
     Any, Meta(description="Any JSON of at most 64 KiB, 32 levels deep, no NUL.", extra={"check": _json_fault})
 ]
 _MOMENT: Final = {"must": "be a time with its offset from UTC, such as 2030-01-31T09:30:00Z", "check": _moment_fault}
-RunAt = Annotated[datetime, Meta(tz=True, description="When it is due, instead of `delay_sec`.", extra=_MOMENT)]
-ExpiresAt = Annotated[datetime, Meta(tz=True, description="From when on it lets nobody in.", extra=_MOMENT)]
-Cursor = Annotated[str, Meta(description="As the page before gave it.", extra={"check": _cursor_fault})]
+_IN_RANGE: Final = f"in the years {_YEARS[0]}-{_YEARS[-1]} of UTC"
+RunAt = Annotated[
+    datetime,
+    Meta(
+        tz=True,
+        description=f"When it is due, instead of `delay_sec`; {_IN_RANGE}.",
+        examples=["2030-01-31T09:30:00Z"],
+        extra=_MOMENT,
+    ),
+]
+ExpiresAt = Annotated[
+    datetime, Meta(tz=True, description=f"From when on it lets nobody in; {_IN_RANGE}.", extra=_MOMENT)
+]
+Cursor = Annotated[
+    str,
+    Meta(
+        pattern=CURSOR_PATTERN,
+        description="As the page before gave it.",
+        extra={"must": "be a cursor that this service gave out"},
+    ),
+]
 
-Priority = Annotated[int, Meta(ge=HIGHEST_PRIORITY, le=LOWEST_PRIORITY, description="0 is the most urgent.")]
+Priority = Annotated[
+    int, Meta(ge=HIGHEST_PRIORITY, le=LOWEST_PRIORITY, description="0 is the most urgent.", examples=[2])
+]
 DelaySec = Annotated[int, Meta(ge=0, le=31_536_000, description="0 if neither it nor `run_at` is given.")]
 Cost = Annotated[int, Meta(ge=1, le=1000)]
 MaxAttempts = Annotated[int, Meta(ge=1, le=100)]
@@ -140,7 +159,7 @@ LeaseSec = Annotated[int, Meta(ge=1, le=3600)]
 WaitSec = Annotated[int, Meta(ge=0, le=30)]
 Progress = Annotated[float, Meta(ge=0, le=1)]
 
-Weight = Annotated[int, Meta(ge=1, le=1000, description="The tenant's share.")]
+Weight = Annotated[int, Meta(ge=1, le=1000, description="The tenant's share.", examples=[3])]
 # The least rate is one job in eleven days: far below it, `1 / rate` seconds is no time any more.
 RatePerSec = Annotated[
     float,

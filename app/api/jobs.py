@@ -13,7 +13,7 @@ from litestar.params import FromPath, JSONBody
 from litestar.status_codes import HTTP_200_OK, HTTP_201_CREATED
 
 from app.api.cursor import write_cursor
-from app.api.document import KEY, LOCATION, NEXT_PAGE, PREFER, PREFERENCE_APPLIED, REPLAYED, documented
+from app.api.document import KEY, LOCATION, NEXT_PAGE, PREFER, PREFERENCE_APPLIED, REPLAYED, documented, leads_to
 from app.api.guards import LARGE_BODY_BYTES, only_while_serving
 from app.api.request import CheckedRequest
 from app.api.schemas import (
@@ -43,6 +43,7 @@ from app.flow.watch.explain import explain
 T = TypeVar("T")
 
 _SUBMIT_ERRORS: Final = (KeyReused, RateLimited, TooManyQueued, Unavailable)
+_TO_THE_JOB: Final = leads_to("get_job", "explain_job", "change_job", "cancel_job", job_id="/id")
 
 
 @post(
@@ -53,6 +54,7 @@ _SUBMIT_ERRORS: Final = (KeyReused, RateLimited, TooManyQueued, Unavailable)
         headers=[KEY],
         answers={HTTP_201_CREATED: LOCATION, HTTP_200_OK: LOCATION | REPLAYED},
         also={HTTP_200_OK: ResponseSpec(JobAnswer, generate_examples=False, description="Stored before.")},
+        links=_TO_THE_JOB,
     ),
 )
 async def submit_job(
@@ -120,7 +122,11 @@ async def explain_job(core: NamedDependency[Core], request: CheckedRequest, job_
     return ExplainAnswer.found(await request.unless_gone(explaining))  # there may be a long line for it
 
 
-@post("/jobs/{job_id:str}/cancel", status_code=HTTP_200_OK, **documented(NotFound, Conflict, Unavailable))
+@post(
+    "/jobs/{job_id:str}/cancel",
+    status_code=HTTP_200_OK,
+    **documented(NotFound, Conflict, Unavailable, links=leads_to("list_attempts", "retry_job", job_id="/id")),
+)
 async def cancel_job(core: NamedDependency[Core], job_id: FromPath[str]) -> JobAnswer:
     """Cancel a job in any state that is not final. Sent again, the answer is the same."""
     return JobAnswer.of(await cancel(core, job_id))
@@ -144,7 +150,15 @@ async def cancel_jobs(
 @post(
     "/jobs/{job_id:str}/retry",
     guards=[only_while_serving],
-    **documented(NotFound, Conflict, RateLimited, TooManyQueued, Unavailable, answers={HTTP_201_CREATED: LOCATION}),
+    **documented(
+        NotFound,
+        Conflict,
+        RateLimited,
+        TooManyQueued,
+        Unavailable,
+        answers={HTTP_201_CREATED: LOCATION},
+        links=_TO_THE_JOB,
+    ),
 )
 async def retry_job(core: NamedDependency[Core], job_id: FromPath[str]) -> Response[JobAnswer]:
     """Submit a failed or cancelled job once more, as a new one."""

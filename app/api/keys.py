@@ -8,7 +8,7 @@ from litestar.params import FromPath, JSONBody
 from litestar.status_codes import HTTP_200_OK
 
 from app.api.decode import fault_of
-from app.api.document import documented
+from app.api.document import documented, leads_to
 from app.api.fields import JobId
 from app.api.request import CheckedRequest
 from app.api.schemas import KeyAnswer, KeyBody, NewKeyAnswer
@@ -19,7 +19,7 @@ from app.flow.core import Core
 _FOR_ONE = {"Cache-Control": "no-store"}
 
 
-@post("/keys", **documented(Unavailable))
+@post("/keys", **documented(Unavailable, links=leads_to("revoke_key", key_id="/id")))
 async def create_key(
     core: NamedDependency[Core], request: CheckedRequest, data: JSONBody[KeyBody]
 ) -> Response[NewKeyAnswer]:

@@ -54,6 +54,7 @@ from app.scheduling.scheduler import Policy
 from app.store.keys import KeyRow
 
 _ERROR_BYTES: Final = 4096
+_NULL: Final = {"type": "null"}
 _CUT: Final = " [cut]"
 
 
@@ -72,6 +73,8 @@ class Asked(Struct, kw_only=True, forbid_unknown_fields=True):
     if_missing: ClassVar[str | None] = None
     told_first: ClassVar[frozenset[str]] = frozenset()
     key_header: ClassVar[Literal["ignored", "taken", "refused"]] = "ignored"
+    contradictions_schema: ClassVar[Mapping[str, Any]] = {}
+    """What `contradictions` finds, as JSON Schema says it."""
 
     @classmethod
     def contradictions(cls, given: Mapping[str, object]) -> Iterable[FieldError]:  # noqa: ARG003
@@ -94,6 +97,7 @@ class SubmitBody(Asked):
     if_missing = "tenant and test_suite are required"
     told_first = frozenset({"priority"})
     key_header = "taken"
+    contradictions_schema = {"anyOf": [{"properties": {"run_at": False}}, {"properties": {"delay_sec": False}}]}
 
     tenant: Name
     test_suite: TestSuite
@@ -216,6 +220,8 @@ class FailBody(TokenBody):
 class FinishItem(TokenBody):
     """How one attempt ended."""
 
+    contradictions_schema = {"anyOf": [{"properties": {"outcome": {"const": "completed"}}}, {"required": ["error"]}]}
+
     id: JobId
     outcome: Literal["completed", "failed"]
     result: Json = None
@@ -324,6 +330,17 @@ class KeyBody(Asked):
     """A key to be made: `tenant` with the role `tenant` and no other; `queues` for a worker that may not claim from
     all of them."""
 
+    contradictions_schema = {
+        "anyOf": [
+            {
+                "properties": {"role": {"const": Role.TENANT}, "tenant": {"type": "string"}, "queues": _NULL},
+                "required": ["tenant"],
+            },
+            {"properties": {"role": {"const": Role.WORKER}, "tenant": _NULL}},
+            {"properties": {"role": {"not": {"const": Role.TENANT}}, "tenant": _NULL, "queues": _NULL}},
+        ]
+    }
+
     name: Label
     role: Role
     tenant: Name | None = None
@@ -369,7 +386,7 @@ class ErrorAnswer(Answer):
 class JobAnswer(Answer):
     """A job."""
 
-    id: str
+    id: JobId
     tenant: str
     test_suite: str
     queue: str
@@ -393,13 +410,13 @@ class JobAnswer(Answer):
     progress: float | None
     result: Any
     error: str | None
-    retry_of: str | None
+    retry_of: JobId | None
 
 
 class MoveAnswer(Answer):
     """A job went from one state to another; `old_state` of a new one is null. The times are those after the move."""
 
-    id: str
+    id: JobId
     seq: int
     tenant: str
     queue: str
@@ -457,7 +474,7 @@ class BatchAnswer(Answer):
 class BatchIds(Answer):
     """The ids alone, for `Prefer: return=minimal`."""
 
-    ids: list[str]
+    ids: list[JobId]
 
 
 class HeartbeatAnswer(Answer):
@@ -469,7 +486,7 @@ class HeartbeatAnswer(Answer):
 class FinishedItem(Answer):
     """What became of one report; `state` is the job's as far as it is known."""
 
-    id: str
+    id: JobId
     ok: bool
     state: State | None
     error: str | None
@@ -484,7 +501,7 @@ class FinishAnswer(Answer):
 class BeatItem(Answer):
     """Until when one lease is good, or why it is lost."""
 
-    id: str
+    id: JobId
     ok: bool
     expires_at: Time | None
     error: str | None
@@ -614,7 +631,7 @@ class BoundAnswer(Answer):
 class ExplainAnswer(Answer):
     """Why a job waits."""
 
-    id: str
+    id: JobId
     state: State
     ahead: Annotated[
         int | None, Meta(description="Queued jobs that go first if nothing else arrives; null if it is not queued.")
@@ -679,7 +696,7 @@ class QueueAnswer(Answer):
 class KeyAnswer(Answer):
     """A key, without what is secret of it. `last_used_at` is exact to a minute."""
 
-    id: str
+    id: JobId
     name: str
     role: Role
     tenant: str | None

@@ -8,7 +8,7 @@ from litestar.params import FromPath, JSONBody
 from litestar.status_codes import HTTP_200_OK
 
 from app.api.decode import fault_of
-from app.api.document import documented
+from app.api.document import documented, leads_to
 from app.api.fields import Name
 from app.api.request import CheckedRequest
 from app.api.schemas import EraseBody, ErasureAnswer, QueueAnswer, QueueBody, TenantAnswer, TenantBody, TenantChanges
@@ -30,7 +30,10 @@ async def get_tenant(core: NamedDependency[Core], name: FromPath[str]) -> Tenant
     return TenantAnswer.of(await tenancy.get_tenant(core, _known(name)))
 
 
-@put("/tenants/{name:str}", **documented(Unavailable))
+@put(
+    "/tenants/{name:str}",
+    **documented(Unavailable, links=leads_to("get_tenant", "patch_tenant", "erase_tenant", name="/name")),
+)
 async def put_tenant(core: NamedDependency[Core], name: FromPath[str], data: JSONBody[TenantBody]) -> TenantAnswer:
     """Create a tenant or set all of it; what is left out gets its default."""
     return TenantAnswer.of(await tenancy.put_tenant(core, _usable(name), data.to_settings()))

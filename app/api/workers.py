@@ -10,7 +10,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from litestar.status_codes import HTTP_200_OK
 
-from app.api.document import documented
+from app.api.document import documented, leads_to
 from app.api.guards import LARGE_BODY_BYTES, only_while_serving
 from app.api.request import CheckedRequest
 from app.api.schemas import (
@@ -39,9 +39,23 @@ from app.flow.core import Core
 from app.flow.dispatch import claim, give_back
 
 _BY_TOKEN: Final = documented(NotFound, LeaseLost, Conflict, Unavailable)
+_TO_THE_REPORTS: Final = leads_to(
+    "start_job",
+    "beat",
+    "complete_job",
+    "fail_job",
+    "release_job",
+    job_id="/jobs/0/id",
+    body={"token": "/jobs/0/lease/token"},
+)
 
 
-@post("/jobs/claim", status_code=HTTP_200_OK, guards=[only_while_serving], **documented(Unavailable))
+@post(
+    "/jobs/claim",
+    status_code=HTTP_200_OK,
+    guards=[only_while_serving],
+    **documented(Unavailable, links=_TO_THE_REPORTS),
+)
 async def claim_jobs(core: NamedDependency[Core], request: CheckedRequest, data: JSONBody[ClaimBody]) -> ClaimAnswer:
     """Take up to `limit` jobs in the order they are to be done, waiting up to `wait_sec` for the first."""
     require_queues(request.holder, data.queues)

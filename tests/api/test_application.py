@@ -197,6 +197,39 @@ class TestDocument:
         ]  # fmt: skip
         assert "Link" in listing["responses"]["200"]["headers"]
 
+    async def test_a_path_shows_what_its_parts_may_be(self, client: httpx.AsyncClient) -> None:
+        document = (await client.get("/schema")).json()
+        [job_id] = document["paths"]["/jobs/{job_id}"]["get"]["parameters"]
+        [name] = document["paths"]["/tenants/{name}"]["put"]["parameters"]
+        assert job_id["schema"]["pattern"].startswith("^[0-9a-f]{32}")
+        tenant = document["components"]["schemas"]["SubmitBody"]["properties"]["tenant"]
+        assert {bound: name["schema"][bound] for bound in tenant} == tenant
+
+    async def test_answers_lead_to_calls_by_links(self, client: httpx.AsyncClient) -> None:
+        document = (await client.get("/schema")).json()
+        operations = {
+            operation["operationId"]: operation for item in document["paths"].values() for operation in item.values()
+        }
+        links = [
+            (name, link)
+            for operation in operations.values()
+            for status, response in operation["responses"].items()
+            for name, link in response.get("links", {}).items()
+            if status < "300"
+        ]
+        assert {name for name, _ in links} >= {"get_job", "retry_job", "beat", "complete_job", "erase_tenant"}
+        for name, link in links:
+            called = operations[link["operationId"]]
+            assert name == link["operationId"]
+            assert set(link["parameters"]) <= {parameter["name"] for parameter in called["parameters"]}
+            assert ("requestBody" in link) <= ("requestBody" in called)
+
+    async def test_it_shows_which_fields_exclude_or_need_each_other(self, client: httpx.AsyncClient) -> None:
+        schemas = (await client.get("/schema")).json()["components"]["schemas"]
+        for kind in ("SubmitBody", "BatchItem"):
+            assert schemas[kind]["anyOf"] == [{"properties": {"run_at": False}}, {"properties": {"delay_sec": False}}]
+        assert {"required": ["error"]} in schemas["FinishItem"]["anyOf"]
+
     async def test_every_reference_leads_somewhere_and_nowhere_else(self, client: httpx.AsyncClient) -> None:
         answer = await client.get("/schema")
         document = answer.json()
