@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import resource
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -72,6 +73,7 @@ async def serve(settings: Settings, emit: Emit) -> int:
 
     Raises `BadSettings`, `SchemaOutdated`, `AnotherDispatcher`, and what the database raises if it is away.
     """
+    _allow_as_many_connections_as_may_be()
     with _bound_socket(settings) as listener:
         host, port = listener.getsockname()[:2]
         _refuse_to_serve_anybody(settings, host)
@@ -268,6 +270,13 @@ async def _warn_if_nobody_can_enter(core: Core) -> None:
     async with core.reading() as connection:
         if core.settings.keys == "required" and not await keys.any_admin(connection):
             core.emit(AdminKeyMissing())
+
+
+def _allow_as_many_connections_as_may_be() -> None:
+    """Each connection is an open file, and systems allow few (1,024 is usual) until a process asks for more."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # some systems name a limit that they do not grant
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _let_go_of_stuck_clients(listener: socket.socket) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -58,7 +59,7 @@ def create_litestar(core: Core, emit: Emit, scrape: service.Scrape = service.not
         pdb_on_exception=False,
         request_class=CheckedRequest,
         request_max_body_size=_BODY_BYTES,
-        state=State({"core": core}),
+        state=State({"core": core, "long_bodies": asyncio.Lock()}),  # one at a time: 16 MiB may decode to half a GiB
     )
     require_every_route(app)
     return app

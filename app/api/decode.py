@@ -159,7 +159,7 @@ class _Field:
 def _item_faults(place: str, item: object, kind: type[Asked]) -> Iterator[_Fault]:
     if not isinstance(item, dict):
         yield _Fault.at(place, "must be an object")
-    elif faults := list(_faults(item, kind)):
+    elif faults := list(islice(_faults(item, kind), _MOST_DETAILS)):
         sentence = f"{place}: {_gravest(faults).sentence}"
         for fault in faults:
             error = FieldError(f"{place}.{fault.error.field}", fault.error.message)

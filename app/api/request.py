@@ -53,7 +53,8 @@ class CheckedRequest(Request[Any, Any, Any]):
             return None
         faults = list(self._key_faults(kind))
         if len(body) > _LONG_BODY:  # a batch may take a tenth of a second to check: others are served meanwhile
-            return await asyncio.to_thread(decode_body, body, kind, faults)
+            async with self.app.state.long_bodies:
+                return await asyncio.to_thread(decode_body, body, kind, faults)
         return decode_body(body, kind, faults)
 
     @property

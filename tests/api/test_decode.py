@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from app.api import decode
 from app.api.decode import decode_body, decode_query, fault_of
 from app.api.fields import Name
 from app.api.schemas import (
@@ -145,6 +146,21 @@ class TestSentence:
     def test_an_answer_to_a_hostile_batch_stays_bounded(self) -> None:
         items = [{f"{n}": 1 for n in range(200)}] * 100
         assert len(faults({"jobs": items}, BatchBody)[1]) == 10_000
+
+    def test_no_more_faults_are_found_than_are_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        found = 0
+
+        def count(name: str) -> str:
+            nonlocal found
+            found += 1
+            return name
+
+        monkeypatch.setattr(decode, "_cut", count)
+        many = {f"{n}": 1 for n in range(30_000)}
+        for body, kind in ((many, SubmitBody), ({"jobs": [many]}, BatchBody)):
+            found = 0
+            assert len(faults(body, kind)[1]) == 10_000
+            assert found <= 10_000
 
     @pytest.mark.parametrize(
         ("kind", "field", "value", "message"),
