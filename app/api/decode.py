@@ -13,33 +13,29 @@ from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
-from msgspec import inspect
+from msgspec import Raw, inspect
 
+from app.api.pieces import INVALID_JSON, decoded, decoder_of, fields_of, is_a_piece
 from app.api.schemas import Asked
 from app.errors import FieldError, InvalidRequest
 
 A = TypeVar("A", bound=Asked)
 
-INVALID_JSON: Final = "invalid JSON"
 _REQUIRED: Final = "is required"
 _MOST_DETAILS: Final = 10_000
 _MOST_PARAMETERS: Final = 100
 _LONGEST_NAME: Final = 100
 _LONGEST_WHOLE: Final = 18
 
-# A number too large for a double becomes infinite here, and the field it stands in refuses it.
-_JSON: Final = msgspec.json.Decoder(float_hook=float)
-
 
 def decode_body(body: bytes, kind: type[A], beside: Sequence[FieldError] = ()) -> A:
     """The struct that `body` holds. `beside` is what else is wrong with the request; it is told last."""
-    try:
-        given = _JSON.decode(body)
-    except (ValueError, RecursionError):
-        raise InvalidRequest(INVALID_JSON) from None
+    lists = _lists_of(kind)
+    given = fields_of(body, {field.name: field.most for field in lists}) if lists else decoded(body)
     if not isinstance(given, dict):
         raise InvalidRequest(INVALID_JSON)
-    return _checked(given, kind, beside)
+    _refuse_faults(given, kind, beside)
+    return msgspec.convert(given | {field.name: field.structs(given[field.name]) for field in lists}, kind)
 
 
 def decode_query(query: bytes, kind: type[A]) -> A:
@@ -53,7 +49,8 @@ def decode_query(query: bytes, kind: type[A]) -> A:
     given = {name: _whole(value) if name in whole else value for name, value in pairs}
     times = Counter(name for name, _ in pairs)
     twice = [FieldError(_cut(name), "must be given once") for name in times if times[name] > 1]
-    return _checked(given, kind, twice)
+    _refuse_faults(given, kind, twice)
+    return msgspec.convert(given, kind)
 
 
 def fault_of(value: object, kind: Any) -> str | None:
@@ -61,11 +58,10 @@ def fault_of(value: object, kind: Any) -> str | None:
     return _Rule.of(kind).fault(value)
 
 
-def _checked(given: dict[str, Any], kind: type[A], beside: Sequence[FieldError]) -> A:
+def _refuse_faults(given: dict[str, Any], kind: type[Asked], beside: Sequence[FieldError]) -> None:
     elsewhere = (_Fault.at(error.field, error.message) for error in beside)
     if faults := list(islice(chain(_faults(given, kind), elsewhere), _MOST_DETAILS)):
         raise InvalidRequest(_gravest(faults).sentence, [fault.error for fault in faults])
-    return msgspec.convert(given, kind)
 
 
 class _Rank(IntEnum):
@@ -132,7 +128,8 @@ class _Rule:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A field of a struct. If it is a list of structs, `rule` is about the list and `item` is what it holds."""
+    """A field of a struct. If it is a list of structs, `rule` is about the list, `item` is what it holds, at `most`
+    how many, and its value is a list of pieces that are not decoded yet."""
 
     name: str
     rule: _Rule
@@ -142,6 +139,7 @@ class _Field:
     rank: _Rank
     if_missing: str
     item: type[Asked] | None
+    most: int
 
     def missing(self) -> _Fault:
         return _Fault(FieldError(self.name, _REQUIRED), self.if_missing, _Rank.MISSING)
@@ -155,9 +153,16 @@ class _Field:
             for index, item in enumerate(value):
                 yield from _item_faults(f"{self.name}[{index}]", item, self.item)
 
+    def structs(self, pieces: Sequence[Raw]) -> list[Any]:
+        """What a list without faults holds."""
+        decode = decoder_of(self.item).decode
+        return [decode(piece) for piece in pieces]
 
-def _item_faults(place: str, item: object, kind: type[Asked]) -> Iterator[_Fault]:
-    if not isinstance(item, dict):
+
+def _item_faults(place: str, piece: Raw, kind: type[Asked]) -> Iterator[_Fault]:
+    if not is_a_piece(piece):
+        yield _Fault.at(place, "must be at most 1 MiB of JSON")
+    elif not isinstance(item := decoded(piece), dict):
         yield _Fault.at(place, "must be an object")
     elif faults := list(islice(_faults(item, kind), _MOST_DETAILS)):
         sentence = f"{place}: {_gravest(faults).sentence}"
@@ -169,6 +174,11 @@ def _item_faults(place: str, item: object, kind: type[Asked]) -> Iterator[_Fault
 @cache
 def _fields_of(kind: type[Asked]) -> tuple[_Field, ...]:
     return tuple(_field(kind, field) for field in msgspec.structs.fields(kind))
+
+
+@cache
+def _lists_of(kind: type[Asked]) -> tuple[_Field, ...]:
+    return tuple(field for field in _fields_of(kind) if field.item)
 
 
 def _field(kind: type[Asked], field: msgspec.structs.FieldInfo) -> _Field:
@@ -184,6 +194,7 @@ def _field(kind: type[Asked], field: msgspec.structs.FieldInfo) -> _Field:
         rank=_Rank.TOLD_FIRST if field.name in kind.told_first else _Rank.IN_ORDER,
         if_missing=kind.if_missing or f"{field.name} {_REQUIRED}",
         item=item,
+        most=getattr(info, "max_length", None) or 0,
     )
 
 

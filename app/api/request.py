@@ -11,9 +11,10 @@ from litestar import Request
 from litestar.exceptions import InternalServerException
 from litestar.types import Receive
 
-from app.api.decode import INVALID_JSON, decode_body, decode_query, fault_of
+from app.api.decode import decode_body, decode_query, fault_of
 from app.api.errors import ClientGone, NotJson
 from app.api.fields import IdempotencyKey
+from app.api.pieces import INVALID_JSON
 from app.api.schemas import Asked
 from app.errors import FieldError, InvalidRequest
 from app.keys import Holder

@@ -129,7 +129,7 @@ class BatchItem(SubmitBody):
 
 
 class BatchBody(Asked):
-    """Many jobs, all or nothing."""
+    """Many jobs, all or nothing; each at most 1 MiB of JSON."""
 
     key_header = "refused"
 
@@ -241,7 +241,7 @@ class FinishItem(TokenBody):
 
 
 class FinishBody(Asked):
-    """How many attempts ended, each judged by itself."""
+    """How many attempts ended, each judged by itself and at most 1 MiB of JSON."""
 
     results: Annotated[list[FinishItem], Meta(min_length=1, max_length=1000)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any, Final
 
 import pytest
@@ -42,6 +43,7 @@ BODIES: Final[dict[type[Asked], dict[str, Any]]] = {
     QueueBody: {},
     Nothing: {},
 }
+MIB: Final = 1024 * 1024
 FIELDS: Final = [(kind, name) for kind in BODIES for name in kind.__struct_fields__]
 
 any_text = st.text(st.characters(codec="utf-8"))
@@ -176,6 +178,74 @@ class TestSentence:
     )
     def test_it_says_what_would_do(self, kind: type[Asked], field: str, value: Any, message: str) -> None:
         assert faults(BODIES[kind] | {field: value}, kind)[0] == f"{field} {message}"
+
+
+class TestPieces:
+    """Bodies of many items, which are decoded an item at a time."""
+
+    @pytest.mark.parametrize("item", [b"[]", b"{}", b"1", b'""'])
+    def test_a_list_that_is_too_long_is_not_decoded(self, item: bytes) -> None:
+        body = b'{"jobs":[' + b",".join([item] * 2_000_000) + b"]}"
+        tracemalloc.start()
+        with pytest.raises(InvalidRequest, match=r"^jobs must be a list of 1-10000$"):
+            decode_body(body, BatchBody)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 4 * MIB  # a byte for each item is more
+
+    def test_an_item_may_be_as_long_as_a_body_of_its_own(self) -> None:
+        item = json.dumps(BODIES[SubmitBody]).encode()
+        fits, too_long = item.rjust(MIB), item[:-1] + b" " * MIB + b"}"
+        assert decode_body(b'{"jobs":[%b]}' % fits, BatchBody).jobs[0].tenant == "acme"
+        with pytest.raises(InvalidRequest) as refusal:
+            decode_body(b'{"jobs":[%b,%b,{}]}' % (item, too_long), BatchBody)
+        assert str(refusal.value) == "jobs[1] must be at most 1 MiB of JSON"
+        assert [error.field for error in refusal.value.details] == ["jobs[1]", "jobs[2].tenant", "jobs[2].test_suite"]
+
+    def test_so_may_all_that_is_beside_the_items(self) -> None:
+        item = json.dumps(BODIES[SubmitBody]).encode()
+        decode_body(b'{"jobs":[%b]%b}' % (item, b" " * (MIB - 100)), BatchBody)
+        with pytest.raises(InvalidRequest, match=r"^the body must be at most 1 MiB beside jobs$"):
+            decode_body(b'{"jobs":[%b]%b}' % (item, b" " * MIB), BatchBody)
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b'{"jobs":[{"tenant":"\xff"}]}',
+            b'{"jobs":[{"tenant":"\\ud800"}]}',
+            b'{"jobs":[{}' + b",[" * 100_000 + b"]" * 100_001 + b"}",
+            b'{"jobs":[{}],}',
+            b'{"jobs":[{}]}]',
+            b'[{"jobs":[]}]',
+            b"[" * 100_000,
+        ],
+    )
+    def test_what_is_no_json_in_any_piece_is_none(self, body: bytes) -> None:
+        with pytest.raises(InvalidRequest, match=r"^invalid JSON$"):
+            decode_body(body, BatchBody)
+
+    def test_of_a_list_given_twice_the_last_counts(self) -> None:
+        item = json.dumps(BODIES[SubmitBody]).encode()
+        assert len(decode_body(b'{"jobs":[1],"jobs":[%b]}' % item, BatchBody).jobs) == 1
+
+    @pytest.mark.parametrize("jobs", [None, ""])
+    def test_a_list_that_is_empty_handed_is_missing(self, jobs: object) -> None:
+        assert faults({"jobs": jobs}, BatchBody) == ("jobs is required", ["jobs"])
+
+    @pytest.mark.parametrize("jobs", [0, 1.5, True, "a", {}, [[]], [None]])
+    def test_what_is_no_list_of_objects_is_named(self, jobs: object) -> None:
+        assert faults({"jobs": jobs}, BatchBody)[1][0].startswith("jobs")
+
+    @given(any_json)
+    def test_a_payload_is_the_same_as_by_itself(self, payload: Any) -> None:
+        item = BODIES[SubmitBody] | {"payload": payload}
+        try:
+            alone = decode_body(json.dumps(item).encode(), SubmitBody)
+        except InvalidRequest:
+            assert faults({"jobs": [item]}, BatchBody)[1] == ["jobs[0].payload"]
+        else:
+            [of_many] = decode_body(json.dumps({"jobs": [item]}).encode(), BatchBody).jobs
+            assert json.dumps(of_many.payload) == json.dumps(alone.payload)
 
 
 class TestQuery:
