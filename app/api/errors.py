@@ -57,6 +57,20 @@ class BodyTooLarge(FairlaneError):
         super().__init__("the body is too large: 1 MiB at most, and 16 MiB for a batch or for many reports")
 
 
+class BodyTooSlow(FairlaneError):
+    """The body has not arrived within a minute of its headers; the connection is closed."""
+
+    def __init__(self) -> None:
+        super().__init__("the body has not arrived within a minute of its headers")
+
+
+class TooManyBodies(FairlaneError):
+    """Large bodies on their way take all the memory that there is for them; nothing was stored."""
+
+    def __init__(self) -> None:
+        super().__init__("there are too many large bodies on their way; send this again in a moment")
+
+
 class NotJson(FairlaneError):
     """The body does not say that it is JSON."""
 
@@ -94,6 +108,7 @@ _STATUSES: Final[Mapping[type[Exception], int]] = {
     NotFound: 404,
     NoSuchPath: 404,
     WrongMethod: 405,
+    BodyTooSlow: 408,
     Conflict: 409,
     Unfinished: 409,
     BodyTooLarge: 413,
@@ -104,10 +119,11 @@ _STATUSES: Final[Mapping[type[Exception], int]] = {
     TooManyTries: 429,
     HeadersTooLarge: 431,
     ClientGone: 499,
+    TooManyBodies: 503,
     Unavailable: 503,
     DispatchLost: 503,
 }
-_ANY_CALL: Final = (InvalidRequest, BodyTooLarge, NotJson, HeadersTooLarge)
+_ANY_CALL: Final = (InvalidRequest, BodyTooSlow, BodyTooLarge, NotJson, HeadersTooLarge, TooManyBodies)
 _ANY_CALL_WITH_KEY: Final = (NoKey, NotAllowed, TooManyTries)
 _FAULT_SENTENCE: Final = "the service failed at this request; the fault is on its log"
 
@@ -163,7 +179,9 @@ def _headers(error: Exception) -> dict[str, str]:
             return {"www-authenticate": 'Bearer realm="fairlane"'}
         case RateLimited(retry_after=seconds) | TooManyTries(retry_after=seconds) | Unavailable(retry_after=seconds):
             return {"retry-after": str(seconds)}
-        case DispatchLost():
+        case BodyTooSlow():
+            return {"connection": "close"}
+        case TooManyBodies() | DispatchLost():
             return {"retry-after": "1"}
     return {}
 

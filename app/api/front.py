@@ -1,5 +1,6 @@
 """What stands before the application: a plain ASGI wrapper that refuses requests no server should let through,
-counts those in flight, tells the log of each, and lets neither a fault nor a client that hung up reach the server."""
+counts those in flight and what they carry, tells the log of each, and lets neither a fault nor a client that hung up
+reach the server."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from app.api.errors import FAULT, HeadersTooLarge, NoSuchPath, response_to
+from app.api.intake import Body, Intake
 from app.api.trace import request_failed, request_served
 from app.clock import Clock
 from app.errors import InvalidRequest
@@ -34,6 +36,7 @@ class Front:
         self._app = app
         self._emit = emit
         self._clock = clock
+        self._intake = Intake()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -48,7 +51,7 @@ class Front:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == ScopeType.HTTP:
-            await self._serve(scope, _Exchange(receive, send))
+            await self._serve(scope, _Exchange(Body(self._intake, receive), send))
         else:
             await self._app(scope, receive, send)
 
@@ -59,6 +62,7 @@ class Front:
         try:
             await self._answer(scope, exchange)
         finally:
+            exchange.body.let_go()
             self.in_flight -= 1
             if not self.in_flight:
                 self._idle.set()
@@ -72,7 +76,7 @@ class Front:
             await exchange.refuse(refusal)
             return
         try:
-            await self._app(scope, exchange.receive, exchange.send)
+            await self._app(scope, exchange.body.receive, exchange.send)
         except Exception as error:  # noqa: BLE001  # past here the server would answer it in its own words
             self._emit(request_failed(scope, error))
             if not exchange.started:
@@ -82,8 +86,8 @@ class Front:
 class _Exchange:
     """One request and its answer, as far as they have got."""
 
-    def __init__(self, receive: Receive, send: Send) -> None:
-        self.receive = receive
+    def __init__(self, body: Body, send: Send) -> None:
+        self.body = body
         self._send = send
         self.started = False
         self.status = FAULT

@@ -48,7 +48,12 @@ _LEAST_SEC: Final = 0.001
 """No socket takes a time that is up already, and there are deadlines of 0."""
 
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-_AWAY: Final = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
+_AWAY: Final = (
+    HTTPStatus.REQUEST_TIMEOUT,
+    HTTPStatus.BAD_GATEWAY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ MANY = 1000
         (403, "not for you", Denied),
         (404, "job not found", NotFound),
         (405, "this path takes GET", InvalidRequest),
+        (408, "the body has not arrived", Unavailable),
         (409, "the job is completed already", Conflict),
         (409, "the lease is lost: the job is queued", LeaseLost),
         (413, "the body is too large", InvalidRequest),
@@ -82,7 +83,7 @@ def test_an_error_in_other_words_is_not_taken_for_one_of_fairlane(status: int, b
     assert str(status) in str(failure)
 
 
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
+@pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
 def test_a_proxy_that_asks_for_patience_is_heard_whatever_its_words(status: int) -> None:
     failure = refusal(Response(status, {"retry-after": "3"}, b"<html>"))
     assert isinstance(failure, RateLimited | Unavailable)
