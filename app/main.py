@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 
 from app.api.application import create_app
+from app.api.protocol import Protocol
 from app.clock import Clock
 from app.errors import AnotherDispatcher, BadSettings
 from app.events import (
@@ -289,7 +290,7 @@ def _let_go_of_stuck_clients(listener: socket.socket) -> None:
 def _uvicorn_config(application: object) -> uvicorn.Config:
     return uvicorn.Config(
         application,  # type: ignore[arg-type] # uvicorn's own ASGI types are wider than any application's
-        http="httptools",
+        http=Protocol,
         ws="none",
         lifespan="off",
         log_config=None,

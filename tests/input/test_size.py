@@ -59,7 +59,7 @@ async def test_large_bodies_at_once_take_bounded_memory(sqlite_databases: Databa
             async with connections(served, AT_ONCE) as senders:
                 for sender in senders:
                     await sender.say(post("/jobs/batch", body))
-                answers = [await sender.first() for sender in senders]
+                answers = [await sender.next() for sender in senders]
             for answer in answers:
                 assert answer.status == 400
                 assert answer.error.startswith(sentence)
@@ -77,7 +77,7 @@ async def test_slow_senders_of_large_bodies_leave_room_for_others(sqlite_databas
         async with connections(served, SENDERS) as senders:
             for n, sender in enumerate(senders):
                 await sender.say(post(MANY_PATHS[n % 2], body, length=LIMIT))
-            refused = [asyncio.create_task(sender.first()) for sender in senders]
+            refused = [asyncio.create_task(sender.next()) for sender in senders]
             await served.logged("request_served", lambda event: event["status"] == 503)
             small = await client.post("/jobs", json=A_JOB | {"payload": "x" * 60_000})
             assert small.status_code == 201
@@ -94,7 +94,7 @@ async def test_slow_senders_of_large_bodies_leave_room_for_others(sqlite_databas
         assert all(answer.headers["retry-after"] == "1" for answer in answers if answer.status == 503)
         async with connection(served) as alone:  # what they held is free again
             await alone.say(post("/jobs/batch", b"[" + b" " * (LIMIT - 1)))
-            assert (await alone.first()).status == 400
+            assert (await alone.next()).status == 400
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(sqlite_databases: Databases) -> None:
@@ -102,7 +102,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(sqlite_databases: Dat
     async with serving(sqlite_databases.create().url, program=program) as served, served.client() as client:
         async with connection(served) as slow:
             await slow.say(post("/jobs", b"{", length=100))
-            [answer] = await slow.heard()
+            [answer] = await slow.rest()
         assert answer.status == 408
         assert answer.headers["connection"] == "close"
         assert "body" in answer.error

@@ -56,12 +56,13 @@ class _Parsed:
 
 
 class Connection:
-    """One connection. `said` counts what was sent on it."""
+    """One connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._parsed = _Parsed()
+        self._told = 0
 
     async def say(self, *pieces: bytes) -> None:
         """Send it, as far as the service takes it before it closes."""
@@ -70,25 +71,27 @@ class Connection:
                 self._writer.write(piece)
                 await self._writer.drain()
 
-    async def heard(self) -> list[Answer]:
-        """All that comes until the service closes."""
-        return [answer async for answer in self._answers()]
+    async def next(self) -> Answer:
+        """The next answer."""
+        while self._told == len(self._parsed.answers):
+            assert await self._more(), "the service closed without an answer"
+        self._told += 1
+        return self._parsed.answers[self._told - 1]
 
-    async def first(self) -> Answer:
-        """The first answer."""
-        async for answer in self._answers():
-            return answer
-        raise AssertionError("the service closed without an answer")
+    async def rest(self) -> list[Answer]:
+        """All that still comes until the service closes."""
+        while await self._more():
+            pass
+        return self._parsed.answers[self._told :]
 
-    async def _answers(self) -> AsyncIterator[Answer]:
-        told = 0
-        async with asyncio.timeout(PATIENCE_SEC):
-            with suppress(ConnectionResetError):  # what was still on its way to it when it closed
-                while came := await self._reader.read(0x10000):
-                    self._parsed.parser.feed_data(came)
-                    for answer in self._parsed.answers[told:]:
-                        yield answer
-                    told = len(self._parsed.answers)
+    async def _more(self) -> bool:
+        try:
+            async with asyncio.timeout(PATIENCE_SEC):
+                came = await self._reader.read(0x10000)
+        except ConnectionResetError:  # something was still on its way to it when it closed
+            return False
+        self._parsed.parser.feed_data(came)
+        return bool(came)
 
     async def close(self) -> None:
         self._writer.close()
