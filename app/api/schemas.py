@@ -200,6 +200,10 @@ class HeartbeatBody(TokenBody):
     lease_sec: LeaseSec | UnsetType = UNSET
     progress: Progress | UnsetType = UNSET
 
+    def __post_init__(self) -> None:
+        if isinstance(self.progress, float):
+            self.progress += 0.0  # SQLite has no -0.0
+
 
 class CompleteBody(TokenBody):
     """A worker is done."""

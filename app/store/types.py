@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, Generic, Literal, TypeVar
@@ -20,13 +21,17 @@ from app.clock import rfc3339
 _INFINITE: Final = (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
 _is_hex_id: Final = re.compile("[0-9a-f]{32}").fullmatch
 _has_escaped_nul: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000").search
+_has_exponent: Final = re.compile(rb"\de\d").search
 
 Real: Final[TypeEngine[float]] = Double().with_variant(REAL(), "sqlite")
 
 
 def json_to_bytes(value: Any) -> bytes:
-    """JSON that both engines take. Raises `ValueError` for NaN, infinities, NUL and lone surrogates."""
+    """JSON that both engines take, and give back the same: for Postgres -0.0 is 0.0, so it is on both. Raises
+    `ValueError` for NaN, infinities, NUL and lone surrogates."""
     encoded = msgspec.json.encode(value)
+    if b"-0.0" in encoded:
+        encoded = msgspec.json.encode(_with_floats(value, lambda number: number or 0.0))
     # msgspec writes NaN as null, so only a text that has a null in it can hide one.
     if b"null" in encoded:
         _refuse_not_finite(value)
@@ -42,6 +47,29 @@ def json_from_text(text: str | bytes) -> Any:
         return msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError):
         return text if isinstance(text, str) else text.decode()
+
+
+def _with_exact_floats(encoded: bytes) -> bytes:
+    """The same JSON, in which a whole number that was written with an exponent has its digits and `.0` instead: of
+    `1e22` jsonb makes digits alone, and a number with a fraction would come back as one without."""
+    if not _has_exponent(encoded):
+        return encoded
+    return msgspec.json.encode(_with_floats(msgspec.json.decode(encoded), _digits_of_whole))
+
+
+def _digits_of_whole(number: float) -> float | msgspec.Raw:
+    return msgspec.Raw(f"{number:.1f}".encode()) if number.is_integer() else number
+
+
+def _with_floats(value: Any, told: Callable[[float], Any]) -> Any:
+    match value:
+        case float():
+            return told(value)
+        case dict():
+            return {name: _with_floats(held, told) for name, held in value.items()}
+        case list() | tuple():
+            return [_with_floats(held, told) for held in value]
+    return value
 
 
 def _refuse_not_finite(value: Any) -> None:
@@ -155,8 +183,11 @@ class Json(TypeDecorator[Any]):
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         return dialect.type_descriptor(Text() if dialect.name == "sqlite" else _NativeJson())
 
-    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002
-        return None if value is None else json_to_bytes(value).decode()
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        if value is None:
+            return None
+        encoded = json_to_bytes(value)
+        return (encoded if dialect.name == "sqlite" else _with_exact_floats(encoded)).decode()
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
         if value is None or dialect.name != "sqlite":

@@ -64,13 +64,25 @@ async def test_a_moment_is_the_same_moment_in_utc(shared_engines: Engines, momen
         2**63,
         -0.5,
         {"null": "null"},
+        10**40,
+        1e15,
+        1e16,
+        -1.5e300,
+        1.7976931348623157e308,
+        5e-324,
+        {"1e16": ["1e16", 1e16, 10**16, {"-0.0": "-0.0"}]},
     ],
 )
 async def test_json_is_the_same_json(shared_engines: Engines, payload: Any) -> None:
     job = await kept(shared_engines, payload=payload)
 
-    assert job.payload == payload
-    assert type(job.payload) is type(payload)
+    assert repr(job.payload) == repr(payload)
+
+
+async def test_no_engine_keeps_the_sign_of_a_zero(shared_engines: Engines) -> None:
+    job = await kept(shared_engines, payload=[-0.0, {"a": -0.0}, -0.05])
+
+    assert repr(job.payload) == "[0.0, {'a': 0.0}, -0.05]"
 
 
 async def test_none_is_an_sql_null_and_not_a_json_null(shared_engines: Engines, shared: Database) -> None:
