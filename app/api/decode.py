@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from itertools import chain, islice
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, cast
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -42,15 +42,23 @@ def decode_query(query: bytes, kind: type[A]) -> A:
     """The struct that the query parameters are; a whole number is written in digits alone."""
     try:
         text = query.decode("ascii")
-        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS)
+        pairs = parse_qsl(text, keep_blank_values=True, errors="surrogateescape", max_num_fields=_MOST_PARAMETERS)
     except ValueError:
         raise InvalidRequest("the query must be percent-encoded UTF-8") from None
     whole = {field.name for field in _fields_of(kind) if field.is_whole}
-    given = {name: _whole(value) if name in whole else value for name, value in pairs}
-    times = Counter(name for name, _ in pairs)
-    twice = [FieldError(_cut(name), "must be given once") for name in times if times[name] > 1]
-    _refuse_faults(given, kind, twice)
+    given = {name: _whole(value) if name in whole else value for name, value in pairs if _is_text(name + value)}
+    _refuse_faults(given, kind, list(_faults_of_parameters(pairs)))
     return msgspec.convert(given, kind)
+
+
+def _faults_of_parameters(pairs: Sequence[tuple[str, str]]) -> Iterator[FieldError]:
+    """Those that no struct knows of."""
+    times = Counter(name for name, _ in pairs)
+    for name in dict.fromkeys(name for name, value in pairs if not _is_text(name + value)):
+        yield FieldError(_cut(_printable(name)), "must be percent-encoded UTF-8")
+    for name in times:
+        if times[name] > 1:
+            yield FieldError(_cut(_printable(name)), "must be given once")
 
 
 def fault_of(value: object, kind: Any) -> str | None:
@@ -115,15 +123,14 @@ class _Rule:
     @cache
     def of(kind: Any) -> _Rule:
         info = inspect.type_info(kind)
-        extra = (info.extra or {}) if isinstance(info, inspect.Metadata) else {}
-        return _Rule(kind, _must(info), extra.get("check"))
+        return _Rule(kind, _must(info), _check_in(info))
 
     def fault(self, value: object) -> str | None:
         try:
             converted = msgspec.convert(value, self.type)
         except msgspec.ValidationError:
             return f"must {self.must}"
-        return self.check(converted) if self.check else None
+        return self.check(converted) if self.check and converted is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +223,15 @@ def _without_items(info: inspect.Type) -> Any:
     return Annotated[list[Any], msgspec.Meta(**bounds)]
 
 
+def _check_in(info: inspect.Type) -> Callable[[Any], str | None] | None:
+    match info:
+        case inspect.Metadata(extra={"check": check}):
+            return cast("Callable[[Any], str | None]", check)
+        case inspect.UnionType(types=(inner, inspect.NoneType())):
+            return _check_in(inner)
+    return None
+
+
 def _must(info: inspect.Type) -> str:
     """What a value of this type must be, in words that stand after "must"."""
     match info:
@@ -243,6 +259,15 @@ def _must(info: inspect.Type) -> str:
 def _whole(text: str) -> int | str:
     is_whole = text.isascii() and text.isdigit() and len(text) <= _LONGEST_WHOLE and (text == "0" or text[0] != "0")
     return int(text) if is_whole else text
+
+
+def _is_text(escaped: str) -> bool:
+    """Whether what was percent-encoded was UTF-8; bytes that were not are surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in escaped)
+
+
+def _printable(escaped: str) -> str:
+    return escaped.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def _cut(name: str) -> str:

@@ -3,6 +3,7 @@ however long the body is. Raises nothing but `InvalidRequest`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from itertools import takewhile
@@ -15,6 +16,11 @@ from app.errors import InvalidRequest
 
 INVALID_JSON: Final = "invalid JSON"
 _PIECE_BYTES: Final = 1024 * 1024
+_NO_JSON: Final = (ValueError, RecursionError)
+
+# Python makes no whole number of more digits. Any that takes its place is beyond a double as well, and so refused.
+_LONG_NUMBER: Final = re.compile(rb"[1-9][0-9]{4300,}")
+_BEYOND_A_DOUBLE: Final = b"1e999"
 
 
 @cache
@@ -26,7 +32,12 @@ def decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
 
 def decoded(text: bytes | Raw) -> Any:
     """What a piece is, whatever it is."""
-    return _by(_ANYTHING, text)
+    try:
+        return _ANYTHING.decode(text)
+    except msgspec.ValidationError:
+        return _by(_ANYTHING, _LONG_NUMBER.sub(_BEYOND_A_DOUBLE, text))
+    except _NO_JSON:
+        raise InvalidRequest(INVALID_JSON) from None
 
 
 def is_a_piece(text: bytes | Raw) -> bool:
@@ -46,7 +57,7 @@ def fields_of(text: bytes, lists: Mapping[str, int]) -> dict[str, Any]:
 def _by(decoder: msgspec.json.Decoder[Any], text: bytes | Raw) -> Any:
     try:
         return decoder.decode(text)
-    except (ValueError, RecursionError):
+    except _NO_JSON:
         raise InvalidRequest(INVALID_JSON) from None
 
 
@@ -72,6 +83,8 @@ def _items_in(text: Raw, most: int) -> Any:
         found = _items_decoder(most).decode(text)
     except msgspec.ValidationError:
         return text
+    except _NO_JSON:
+        raise InvalidRequest(INVALID_JSON) from None
     if not isinstance(found, msgspec.Struct):
         return found
     return list(takewhile(lambda item: item is not UNSET, msgspec.structs.astuple(found)))

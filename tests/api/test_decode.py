@@ -20,6 +20,7 @@ from app.api.schemas import (
     CompleteBody,
     FailBody,
     HeartbeatBody,
+    KeyBody,
     ListQuery,
     Nothing,
     QueueBody,
@@ -41,6 +42,7 @@ BODIES: Final[dict[type[Asked], dict[str, Any]]] = {
     TenantBody: {},
     TenantChanges: {},
     QueueBody: {},
+    KeyBody: {"name": "ci", "role": "worker"},
     Nothing: {},
 }
 MIB: Final = 1024 * 1024
@@ -180,6 +182,33 @@ class TestSentence:
         assert faults(BODIES[kind] | {field: value}, kind)[0] == f"{field} {message}"
 
 
+@pytest.mark.parametrize(("kind", "field"), FIELDS, ids=lambda of: of if isinstance(of, str) else of.__name__)
+@pytest.mark.parametrize("number", ["1" + "0" * 5000, "-" + "9" * 5000, "1e400", '["5", ' + "7" * 9000 + "]"])
+def test_a_number_of_any_length_is_named(kind: type[Asked], field: str, number: str) -> None:
+    rest = json.dumps({name: value for name, value in BODIES[kind].items() if name != field})[1:-1]
+    with pytest.raises(InvalidRequest) as refusal:
+        decode_body(f'{{{rest}{", " if rest else ""}"{field}": {number}}}'.encode(), kind)
+    assert {error.field.partition("[")[0] for error in refusal.value.details} == {field}
+
+
+@pytest.mark.parametrize("field", ["tenant", "test_suite"])
+def test_of_a_field_given_twice_the_last_counts(field: str) -> None:
+    body = '{"tenant": "acme", "test_suite": "smoke", "%s": 5, "%s": "last"}' % (field, field)  # noqa: UP031
+    assert getattr(decode_body(body.encode(), SubmitBody), field) == "last"
+
+
+@pytest.mark.parametrize("moment", ["9999-01-01T00:00:00Z", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"])
+def test_what_may_be_null_has_its_range_as_well(moment: str) -> None:
+    sentence, fields = faults(BODIES[KeyBody] | {"expires_at": moment}, KeyBody)
+    assert sentence == "expires_at must lie in the years 1970-9998 of UTC"
+    assert fields == ["expires_at"]
+    assert decode_body(json.dumps(BODIES[KeyBody] | {"expires_at": None}).encode(), KeyBody).expires_at is None
+
+
+def test_no_progress_is_below_zero() -> None:
+    assert str(decode_body(b'{"token": "t", "progress": -0.0}', HeartbeatBody).progress) == "0.0"
+
+
 class TestPieces:
     """Bodies of many items, which are decoded an item at a time."""
 
@@ -215,6 +244,7 @@ class TestPieces:
             b'{"jobs":[{"tenant":"\\ud800"}]}',
             b'{"jobs":[{}' + b",[" * 100_000 + b"]" * 100_001 + b"}",
             b'{"jobs":[{}],}',
+            b'{"jobs":"\xff"}',
             b'{"jobs":[{}]}]',
             b'[{"jobs":[]}]',
             b"[" * 100_000,
@@ -265,6 +295,16 @@ class TestQuery:
         query = decode_query(b"tenant=a+b&limit=7&order=asc&state=queued", ListQuery)
         assert (query.tenant, query.limit, query.order, query.state) == ("a b", 7, "asc", "queued")
         assert decode_query(b"", ListQuery) == ListQuery()
+
+    def test_what_is_not_utf8_is_named_with_all_else(self) -> None:
+        with pytest.raises(InvalidRequest) as refusal:
+            decode_query(b"tenant=%FF&queue=%ED%A0%80&limit=0&%FE=1&state=%5CxFF", ListQuery)
+        assert [(error.field, error.message) for error in refusal.value.details if error.field != "state"] == [
+            ("limit", "must be 1-1000"),
+            ("tenant", "must be percent-encoded UTF-8"),
+            ("queue", "must be percent-encoded UTF-8"),
+            ("\\xfe", "must be percent-encoded UTF-8"),
+        ]
 
     @given(st.integers(1, 1000))
     def test_limits(self, limit: int) -> None:
