@@ -28,6 +28,8 @@ from app.main import Service, running
 from app.settings import read_settings
 from tests.api.asgi import Call, app_of
 from tests.databases import Database, SqliteDatabases, postgres_databases
+from tests.input.idle import as_many_as_may_be, connected, p99, took_ms
+from tests.served import serving
 
 QUEUED: Final = 100_000
 CLIENTS: Final = 64
@@ -77,6 +79,7 @@ def databases() -> Iterator[list[Database]]:
 async def bench(database: Database) -> None:
     """All figures of one database."""
     listener = Listener()
+    await _crowded(database)
     async with _service(database, listener) as service:
         core = service.core
         await _submits(database, core)
@@ -94,6 +97,17 @@ async def bench(database: Database) -> None:
         await _alone(database, core)
         await _scraped(database, service)
         await _explained(database, core)
+
+
+async def _crowded(database: Database) -> None:
+    """What many connections on which nothing is said cost one on which requests come, of a service that is served."""
+    many = as_many_as_may_be()
+    async with serving(database.url) as served:
+        await took_ms(served)
+        for idle in (0, many):
+            async with connected(served, idle):
+                took = await took_ms(served)
+            _say(database, f"requests, {idle} idle connections", f"p50 {median(took):.1f} ms, p99 {p99(took):.1f} ms")
 
 
 async def _submits(database: Database, core: Core) -> None:
