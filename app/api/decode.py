@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Raw, inspect
 
-from app.api.pieces import INVALID_JSON, decoded, decoder_of, fields_of, is_a_piece
+from app.api.pieces import INVALID_JSON, decoder_of, fields_of, is_a_piece, object_in
 from app.api.schemas import Asked
 from app.errors import FieldError, InvalidRequest
 
@@ -31,7 +31,7 @@ _LONGEST_WHOLE: Final = 18
 def decode_body(body: bytes, kind: type[A], beside: Sequence[FieldError] = ()) -> A:
     """The struct that `body` holds. `beside` is what else is wrong with the request; it is told last."""
     lists = _lists_of(kind)
-    given = fields_of(body, {field.name: field.most for field in lists}) if lists else decoded(body)
+    given = fields_of(body, {field.name: field.most for field in lists}) if lists else object_in(body)
     if not isinstance(given, dict):
         raise InvalidRequest(INVALID_JSON)
     _refuse_faults(given, kind, beside)
@@ -169,7 +169,7 @@ class _Field:
 def _item_faults(place: str, piece: Raw, kind: type[Asked]) -> Iterator[_Fault]:
     if not is_a_piece(piece):
         yield _Fault.at(place, "must be at most 1 MiB of JSON")
-    elif not isinstance(item := decoded(piece), dict):
+    elif not isinstance(item := object_in(piece), dict):
         yield _Fault.at(place, "must be an object")
     elif faults := list(islice(_faults(item, kind), _MOST_DETAILS)):
         sentence = f"{place}: {_gravest(faults).sentence}"

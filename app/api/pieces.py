@@ -16,7 +16,9 @@ from app.errors import InvalidRequest
 
 INVALID_JSON: Final = "invalid JSON"
 _PIECE_BYTES: Final = 1024 * 1024
-_NO_JSON: Final = (ValueError, RecursionError)
+_LIGHT_BYTES: Final = 128 * 1024
+_MOST_MARKS: Final = 64 * 1024
+"""Of a kind in one value: no field takes more than 64 KiB of JSON."""
 
 # Python makes no whole number of more digits. Any that takes its place is beyond a double as well, and so refused.
 _LONG_NUMBER: Final = re.compile(rb"[1-9][0-9]{4300,}")
@@ -33,11 +35,9 @@ def decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
 def decoded(text: bytes | Raw) -> Any:
     """What a piece is, whatever it is."""
     try:
-        return _ANYTHING.decode(text)
+        return _by(_ANYTHING, text)
     except msgspec.ValidationError:
         return _by(_ANYTHING, _LONG_NUMBER.sub(_BEYOND_A_DOUBLE, text))
-    except _NO_JSON:
-        raise InvalidRequest(INVALID_JSON) from None
 
 
 def is_a_piece(text: bytes | Raw) -> bool:
@@ -45,20 +45,45 @@ def is_a_piece(text: bytes | Raw) -> bool:
     return memoryview(text).nbytes <= _PIECE_BYTES
 
 
+def object_in(text: bytes | Raw) -> Any:
+    """The fields of a piece that is an object. What is too heavy stays as it came, and so does a long piece that is no
+    object."""
+    if memoryview(text).nbytes <= _LIGHT_BYTES:
+        return decoded(text)
+    try:
+        fields = _by(_FIELDS, text)
+    except msgspec.ValidationError:
+        return text
+    return {name: _value_in(held) for name, held in fields.items()}
+
+
 def fields_of(text: bytes, lists: Mapping[str, int]) -> dict[str, Any]:
     """The fields of an object. Those of `lists`, which says how many items each may have, are lists of pieces: an
     item may be as long as a body without lists, and so may all that is beside them. What is no list, or too long a
     one, stays as it came, but for null and texts."""
-    _refuse_long_rest(text, frozenset(lists))
-    fields = _by(_FIELDS, text)
-    return {name: _items_in(held, lists[name]) if name in lists else decoded(held) for name, held in fields.items()}
+    try:
+        _refuse_long_rest(text, frozenset(lists))
+        fields = _by(_FIELDS, text)
+    except msgspec.ValidationError:
+        raise InvalidRequest(INVALID_JSON) from None
+    return {name: _items_in(held, lists[name]) if name in lists else _value_in(held) for name, held in fields.items()}
 
 
 def _by(decoder: msgspec.json.Decoder[Any], text: bytes | Raw) -> Any:
+    """Raises `ValidationError` for JSON of another kind."""
     try:
         return decoder.decode(text)
-    except _NO_JSON:
+    except msgspec.ValidationError:
+        raise
+    except (ValueError, RecursionError):
         raise InvalidRequest(INVALID_JSON) from None
+
+
+def _value_in(text: Raw) -> Any:
+    """What is too heavy for any field would take a tenth of a second to decode, and stays as it came."""
+    given = bytes(text)
+    is_light = len(given) <= _LIGHT_BYTES or all(given.count(mark) <= _MOST_MARKS for mark in b",[{")
+    return decoded(text) if is_light else text
 
 
 def _refuse_long_rest(text: bytes, lists: frozenset[str]) -> None:
@@ -80,11 +105,9 @@ def _finder(lists: frozenset[str]) -> msgspec.json.Decoder[Any]:
 
 def _items_in(text: Raw, most: int) -> Any:
     try:
-        found = _items_decoder(most).decode(text)
+        found = _by(_items_decoder(most), text)
     except msgspec.ValidationError:
         return text
-    except _NO_JSON:
-        raise InvalidRequest(INVALID_JSON) from None
     if not isinstance(found, msgspec.Struct):
         return found
     return list(takewhile(lambda item: item is not UNSET, msgspec.structs.astuple(found)))

@@ -231,6 +231,29 @@ class TestPieces:
         assert str(refusal.value) == "jobs[1] must be at most 1 MiB of JSON"
         assert [error.field for error in refusal.value.details] == ["jobs[1]", "jobs[2].tenant", "jobs[2].test_suite"]
 
+    @pytest.mark.parametrize("part", [b"[]", b"{}", b"1", b'""'])
+    @pytest.mark.parametrize(
+        ("kind", "field"), [(SubmitBody, "payload"), (CompleteBody, "result"), (SubmitBody, "cost")]
+    )
+    def test_a_value_of_too_many_parts_is_not_decoded(self, kind: type[Asked], field: str, part: bytes) -> None:
+        body = json.dumps(BODIES[kind]).encode()[:-1] + b', "%b": [%b]}' % (field.encode(), b",".join([part] * 250_000))
+        tracemalloc.start()
+        with pytest.raises(InvalidRequest) as refusal:
+            decode_body(body, kind)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert [error.field for error in refusal.value.details] == [field]
+        assert peak < 3 * MIB  # it was copied, but eight bytes for each part are more
+
+    def test_a_long_piece_that_is_no_object_is_named(self) -> None:
+        with pytest.raises(InvalidRequest, match=r"^jobs\[0\] must be an object$"):
+            decode_body(b'{"jobs": [[%b]]}' % b",".join([b"1"] * 200_000), BatchBody)
+
+    def test_a_long_payload_of_few_parts_is_taken(self) -> None:
+        escaped = b"\\u00e9" * 30_000
+        body = b'{"tenant": "acme", "test_suite": "smoke", "payload": "%b"%b}' % (escaped, b" " * 500_000)
+        assert decode_body(body, SubmitBody).payload == "\u00e9" * 30_000
+
     def test_so_may_all_that_is_beside_the_items(self) -> None:
         item = json.dumps(BODIES[SubmitBody]).encode()
         decode_body(b'{"jobs":[%b]%b}' % (item, b" " * (MIB - 100)), BatchBody)
