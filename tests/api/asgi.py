@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 import msgspec
@@ -49,7 +50,7 @@ class Call:
             "type": "http",
             "http_version": "1.1",
             "method": self.method,
-            "path": httpx.URL("http://here", raw_path=self.path).path,
+            "path": unquote(self.path.decode("ascii")),
             "raw_path": self.path,
             "query_string": self.query,
             "headers": self.headers,

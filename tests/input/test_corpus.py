@@ -114,8 +114,8 @@ def is_documented(document: Any, place: Place, call: Call) -> bool:
 
 
 def is_elsewhere(place: Place, call: Call) -> bool:
-    """Whether the path with this in it is another one, or none."""
-    return place.where == "path" and call.status in (404, 405)
+    """Whether the path with this in it is none."""
+    return place.where == "path" and call.status == 404
 
 
 def differing(one: Any, other: Any) -> str:
