@@ -269,7 +269,7 @@ def _refuse_to_serve_anybody(settings: Settings, host: str) -> None:
 
 async def _warn_if_nobody_can_enter(core: Core) -> None:
     async with core.reading() as connection:
-        if core.settings.keys == "required" and not await keys.any_admin(connection):
+        if core.settings.keys == "required" and not await keys.any_admin(connection, core.clock.shown()):
             core.emit(AdminKeyMissing())
 
 

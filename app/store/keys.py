@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.keys import Grant, Key
@@ -85,10 +85,10 @@ async def every(connection: AsyncConnection) -> list[KeyRow]:
     return list(await _some(connection, _c.session_of.is_(None)))
 
 
-async def any_admin(connection: AsyncConnection) -> bool:
-    """Whether anybody could make the first key by the interface."""
-    found = select(func.count()).where(_c.role == "admin", _c.revoked_at.is_(None), _c.session_of.is_(None))
-    return bool((await connection.execute(found)).scalar_one())
+async def any_admin(connection: AsyncConnection, now: datetime) -> bool:
+    """Whether anybody could make keys by the interface at this moment."""
+    admins = await _some(connection, and_(_c.role == "admin", _c.session_of.is_(None)))
+    return any(admin.is_valid(now) for admin in admins)
 
 
 async def revoke(connection: AsyncConnection, key_id: str, now: datetime) -> KeyRow | None:
