@@ -10,7 +10,7 @@ from msgspec import json
 
 from app.client.calls import MOST_IN_BULK, packed
 from app.client.client import AsyncClient
-from app.client.errors import FairlaneError, InvalidRequest
+from app.client.errors import Denied, FairlaneError, InvalidRequest, Refused
 from app.client.wire import Completed, Failed, Report
 from app.client.work import log
 
@@ -23,6 +23,9 @@ class _Waiting:
     def settle(self, answer: Report) -> None:
         if not self.answered.done():  # else whoever asked has been told to end
             self.answered.set_result(answer)
+
+    def settle_as_refused(self, refusal: Refused) -> None:
+        self.settle(Report(id=self.report.id, ok=False, state=None, error=str(refusal)))
 
 
 class Reporter:
@@ -75,6 +78,12 @@ class Reporter:
             else:
                 await self._tell_refused(batch[0], refusal)
             return
+        except (
+            Denied
+        ) as refusal:  # nor will the service take them later: their leases lapse, and the jobs are tried again
+            for waiting in batch:
+                waiting.settle_as_refused(refusal)
+            return
         for waiting, answer in zip(batch, answers, strict=True):
             waiting.settle(answer)
 
@@ -83,7 +92,7 @@ class Reporter:
         report = waiting.report
         log.error("the result of job %s was refused: %s", report.id, refusal)
         if isinstance(report, Failed):
-            waiting.settle(Report(id=report.id, ok=False, state=None, error=str(refusal)))
+            waiting.settle_as_refused(refusal)
             return
         error = f"the result was refused: {refusal}"
         await self._send([replace(waiting, report=Failed(report.id, report.token, error=error))])

@@ -15,7 +15,7 @@ from uuid import uuid4
 from app.client.bell import Bell
 from app.client.calls import MOST_IN_BULK
 from app.client.client import AsyncClient
-from app.client.errors import Conflict, FairlaneError, NotFound, RateLimited, Unavailable, UnexpectedAnswer
+from app.client.errors import Conflict, Denied, FairlaneError, NotFound, RateLimited, Unavailable, UnexpectedAnswer
 from app.client.leases import BEATS_A_LEASE, Leases
 from app.client.reports import Reporter
 from app.client.retry import Backoff
@@ -117,6 +117,7 @@ class Worker:
         Raises:
             Refused: the service will not take its claims, for a wrong name of a queue or a wrong key. The worker has
                 then stopped as it does when it is told.
+            Denied: its key has ended. Handlers are then stopped without a grace: nobody would hear of their results.
         """
         if self._loop is not None:
             raise RuntimeError("a worker runs once; make another")
@@ -139,9 +140,9 @@ class Worker:
                 finally:
                     await _cancelled([*tasks, *self._tasks])
         log.info("worker %s has ended", self.name)
-        for task in tasks:
-            if not task.cancelled():
-                task.result()
+        for error in [task.exception() for task in tasks if not task.cancelled()]:
+            if error is not None:
+                raise error
 
     def stop(self) -> None:
         """Make it end as SIGTERM does; may be called from any thread. Called again, it waits for no handler."""
@@ -289,6 +290,10 @@ class Worker:
             holds, sent_at = self._leases.all(), self._now()
             try:
                 beats = await self._once.heartbeat_all(holds, lease_sec=self._lease_sec)
+            except Denied as error:  # a key that has ended is good for no report either: all that is done is in vain
+                for hold in holds:
+                    self._lose(hold, str(error))
+                raise
             except FairlaneError as error:
                 self._missed_beats += 1
                 pause_sec = self._beat_backoff.pause(self._missed_beats, self._client.terms.dice())

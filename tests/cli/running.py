@@ -39,13 +39,14 @@ def environ(url: str, **more: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Fairlane:
-    """`fairlane`, with the address of a service."""
+    """`fairlane`, with the address of a service, and a key where it asks for one."""
 
     url: str
+    key: str | None = None
 
     def __call__(self, *arguments: str, stdin: str | bytes | None = None, code: int = 0) -> Result:
         """Run a command in this process, its output in no terminal, and insist on its exit code."""
-        result = CliRunner().invoke(main, arguments, input=stdin, env=environ(self.url), prog_name="fairlane")
+        result = CliRunner().invoke(main, arguments, input=stdin, env=self._environ(), prog_name="fairlane")
         assert result.exit_code == code, (result.exit_code, result.output, result.exception)
         assert "Traceback" not in result.output
         return result
@@ -67,7 +68,7 @@ class Fairlane:
     async def process(self, *arguments: str, **variables: str) -> AsyncIterator[Process]:
         """A command in a process of its own; it is gone in the end."""
         started = await asyncio.create_subprocess_exec(
-            *PROGRAM, *arguments, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environ(self.url, **variables)
+            *PROGRAM, *arguments, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=self._environ() | variables
         )
         try:
             yield started
@@ -81,7 +82,7 @@ class Fairlane:
         """A command on a terminal."""
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
-        variables = environ(self.url)
+        variables = self._environ()
         del variables["COLUMNS"]
         process = await asyncio.create_subprocess_exec(
             *PROGRAM, *arguments, stdin=theirs, stdout=theirs, stderr=theirs, env=variables, start_new_session=True
@@ -94,6 +95,9 @@ class Fairlane:
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+
+    def _environ(self) -> dict[str, str]:
+        return environ(self.url, **({"FAIRLANE_KEY": self.key} if self.key else {}))
 
 
 class Terminal:

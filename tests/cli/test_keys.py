@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from app.cli import main
 from app.client import Client, Denied
 from app.keys import Key
-from tests.cli.running import PROGRAM, environ
+from tests.cli.running import PROGRAM, Fairlane, are_gone, environ, until
 from tests.databases import Database
 from tests.served import PATIENCE_SEC, serving
 
@@ -86,6 +86,31 @@ async def test_a_service_that_asks_for_keys(database: Database) -> None:
     admin = await asyncio.to_thread(made, database, "boss", "--role", "admin")
     async with serving(database.url, keys="required") as served:
         await asyncio.to_thread(_by_roles, database, served.url, admin)
+
+
+async def test_a_busy_worker_whose_key_is_taken_back_ends_with_its_command(
+    sqlite_database: Database, tmp_path: Path
+) -> None:
+    admin, worker = [
+        await asyncio.to_thread(made, sqlite_database, role, "--role", role) for role in ("admin", "worker")
+    ]
+    key = Key.read(worker)
+    assert key is not None
+    async with serving(sqlite_database.url, keys="required") as served:
+        ask = Fairlane(served.url, admin)
+        job = ask.submit("acme")
+        begun = tmp_path / "begun"
+        text = f"echo $$ > {begun}.new; mv {begun}.new {begun}; exec sleep 600"
+        async with ask.process("worker", "--lease", "9", "--shell", "--", text, FAIRLANE_KEY=worker) as process:
+            await until(begun.exists)
+            ask("keys", "revoke", key.id, "--url", served.url)
+            async with asyncio.timeout(PATIENCE_SEC):
+                _, told = await process.communicate()
+            assert process.returncode == 4
+            assert "a valid key is needed" in told.decode()
+            assert "Traceback" not in told.decode()
+            assert are_gone([int(begun.read_text())])
+        assert ask.state(job) == "running"  # until its lease lapses, and then it is tried again
 
 
 def _by_roles(database: Database, url: str, admin: str) -> None:

@@ -178,6 +178,40 @@ async def test_a_service_that_refuses_its_claims_ends_it() -> None:
             await Worker(service.client(), Handling()).run(handle_signals=False)
 
 
+@virtually
+async def test_a_worker_whose_key_has_ended_stops_at_its_next_heartbeat() -> None:
+    """Though all its places are taken, and it asks for nothing else. What nobody would hear of is not gone on with."""
+    service, handling = FakeService("one", "two"), Handling()
+    worker = Worker(service.client(), handling, concurrency=2, lease_sec=LEASE, grace_sec=LONG)
+    task = asyncio.create_task(worker.run(handle_signals=False))
+    await moment()
+    began = service.now()
+    for call in ("beat", "claim", "finish", "release"):
+        service.troubles[call].extend([Trouble(status=401)] * 1000)
+    with pytest.raises(Denied):
+        await task
+    assert service.now() - began < LEASE / 3 + 1
+    assert handling.stopped.keys() == {"one", "two"}
+    assert {reason for _, reason in handling.stopped.values()} == {"no"}
+    assert not service.calls("finish")
+    assert not service.calls("release")
+
+
+@virtually
+async def test_a_report_for_which_the_key_came_too_late_is_sent_once() -> None:
+    service, handling = FakeService("done", "going on"), Handling()
+    worker = Worker(service.client(), handling, concurrency=2, lease_sec=LEASE, grace_sec=LONG)
+    task = asyncio.create_task(worker.run(handle_signals=False))
+    await moment()
+    for call in ("beat", "claim", "finish", "release"):
+        service.troubles[call].extend([Trouble(status=401)] * 1000)
+    handling.end("done")
+    with pytest.raises(Denied):
+        await task
+    assert len(service.calls("finish")) == 1
+    assert list(handling.stopped) == ["going on"]
+
+
 # --- leases
 
 
