@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from litestar import Request
 from litestar.exceptions import InternalServerException
@@ -90,20 +90,31 @@ class CheckedRequest(Request[Any, Any, Any]):
         wishes = ",".join(self.headers.getall("Prefer", [])).split(",")
         return any(_PREFERS_MINIMAL.fullmatch(wish.strip()) for wish in wishes)
 
-    async def unless_gone(self, work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[None]] | None = None) -> T:
-        """What `work` gives. If the client hangs up first, `work` is cancelled, and undone if it came to its end."""
+    async def unless_gone(
+        self,
+        work: Coroutine[Any, Any, T],
+        undo: Callable[[T], Awaitable[None]] | None = None,
+        until: Coroutine[Any, Any, NoReturn] | None = None,
+    ) -> T:
+        """What `work` gives. If the client hangs up first, or `until` raises, `work` is cancelled, and undone if it
+        came to its end."""
         working = asyncio.create_task(work)
-        gone = asyncio.create_task(hung_up(self.receive))
+        ends = [asyncio.create_task(end) for end in (self._leaving(), until) if end is not None]
         try:
-            await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not gone.done():
+            await asyncio.wait({working, *ends}, return_when=asyncio.FIRST_COMPLETED)
+            reasons = [reason for end in ends if end.done() and (reason := end.exception())]
+            if not reasons:
                 return working.result()
         finally:
-            gone.cancel()
-            working.cancel()
+            for task in (working, *ends):
+                task.cancel()
         await asyncio.wait({working})
         if not working.cancelled() and not working.exception() and undo is not None:
             await undo(working.result())
+        raise reasons[0]
+
+    async def _leaving(self) -> NoReturn:
+        await hung_up(self.receive)
         raise ClientGone
 
     @property

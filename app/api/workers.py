@@ -31,12 +31,14 @@ from app.api.schemas import (
     TokenBody,
 )
 from app.clock import rfc3339
-from app.errors import Conflict, LeaseLost, NotFound, Unavailable
+from app.errors import Conflict, LeaseLost, NoKey, NotFound, Unavailable
 from app.flow import finish, lease
+from app.flow.access.admit import is_still_let_in, until_shut_out
 from app.flow.access.sight import require_queues
 from app.flow.bulk import finish_many, heartbeat_many
 from app.flow.core import Core
-from app.flow.dispatch import claim, give_back
+from app.flow.dispatch import ClaimRequest, claim, give_back
+from app.scheduling.job import Job
 
 _BY_TOKEN: Final = documented(NotFound, LeaseLost, Conflict, Unavailable)
 _TO_THE_REPORTS: Final = leads_to(
@@ -59,8 +61,8 @@ _TO_THE_REPORTS: Final = leads_to(
 async def claim_jobs(core: NamedDependency[Core], request: CheckedRequest, data: JSONBody[ClaimBody]) -> ClaimAnswer:
     """Take up to `limit` jobs in the order they are to be done, waiting up to `wait_sec` for the first."""
     require_queues(request.holder, data.queues)
-    claiming = claim(core, data.to_request())
-    jobs = await (request.unless_gone(claiming, undo=partial(give_back, core)) if data.wait_sec else claiming)
+    wanted = data.to_request()
+    jobs = await (_waited_for(core, request, wanted) if data.wait_sec else claim(core, wanted))
     return ClaimAnswer(jobs=[ClaimedJob.claimed(job) for job in jobs])
 
 
@@ -113,6 +115,17 @@ async def beat_for_jobs(core: NamedDependency[Core], request: CheckedRequest, da
     leases = [(item.id, item.token) for item in data.leases]
     judged = await heartbeat_many(core, leases, data.length(), request.holder)
     return BeatsAnswer(results=[BeatItem.of(each) for each in judged])
+
+
+async def _waited_for(core: Core, request: CheckedRequest, wanted: ClaimRequest) -> list[Job]:
+    """What comes while the client waits and its key is good: who could not report is given nothing."""
+    holder, undo = request.holder, partial(give_back, core)
+    until = None if holder.key_id is None else until_shut_out(core, holder)
+    jobs = await request.unless_gone(claim(core, wanted), undo, until)
+    if not await is_still_let_in(core, holder):  # it has ended since it was looked at last
+        await undo(jobs)
+        raise NoKey
+    return jobs
 
 
 HANDLERS = (claim_jobs, start_job, beat, complete_job, fail_job, release_job, finish_jobs, beat_for_jobs)

@@ -21,7 +21,7 @@ from app.flow.access.keyring import FRESH_SEC
 from app.keys import Key
 from tests.api.asgi import Call, app_of, client_of
 from tests.databases import Database
-from tests.flow.harness import FakeClock, Running, service, until, until_idle
+from tests.flow.harness import PATIENCE_SEC, FakeClock, Running, service, until, until_idle
 
 JOB: Final = {"tenant": "acme", "test_suite": "suite"}
 ORIGIN: Final = {"Origin": "http://fairlane.test"}
@@ -538,6 +538,46 @@ async def test_a_stream_ends_with_its_key(keys: Keys) -> None:
     await keys.client.post("/jobs", json=JOB, headers=bearer(keys.admin))
     await asking
     assert [each["body"] for each in call.sent[told:]] == [b""]
+
+
+async def test_a_claim_that_waits_ends_with_its_key(keys: Keys, database: Database) -> None:
+    """Be it taken back, deleted by hand, or run out."""
+    clock = keys.running.clock
+    ends = (clock.now() + timedelta(seconds=5)).isoformat()
+    revoked, deleted, expired = [await keys.made("worker", **more) for more in ({}, {}, {"expires_at": ends})]
+    good = await keys.made("worker")
+    claiming = {made["id"]: await waiting(keys, made["key"]) for made in (revoked, deleted, expired, good)}
+    await keys.client.delete(f"/keys/{revoked['id']}", headers=bearer(keys.admin))
+    await until_idle(keys.running.core)
+    await database.execute(f"DELETE FROM api_keys WHERE id = '{deleted['id']}'")
+    clock.advance(6)
+    async with asyncio.timeout(PATIENCE_SEC):
+        for made in (revoked, deleted, expired):
+            answer = await claiming[made["id"]]
+            assert (answer.status_code, answer.json()["error"][:20]) == (401, "a valid key is neede")
+    assert len(keys.running.core.waiting) == 1
+    await keys.client.post("/jobs", json=JOB, headers=bearer(keys.admin))
+    assert len((await claiming[good["id"]]).json()["jobs"]) == 1
+
+
+async def test_a_key_that_has_ended_is_given_no_job(keys: Keys) -> None:
+    """Not even one that comes before the claim that waits has noticed."""
+    made = await keys.made("worker")
+    claiming = await waiting(keys, made["key"])
+    await keys.client.delete(f"/keys/{made['id']}", headers=bearer(keys.admin))
+    job = (await keys.client.post("/jobs", json=JOB, headers=bearer(keys.admin))).json()
+    assert (await claiming).status_code == 401
+    stands = (await keys.client.get(f"/jobs/{job['id']}", headers=bearer(keys.admin))).json()
+    assert (stands["state"], stands["attempt"]) == ("queued", 0)
+
+
+async def waiting(keys: Keys, key: str) -> asyncio.Task[httpx.Response]:
+    """A claim that waits for a job."""
+    claims = keys.running.core.waiting
+    before, body = len(claims), {"worker": "w", "wait_sec": 30}
+    claiming = asyncio.create_task(keys.client.post("/jobs/claim", json=body, headers=bearer(key)))
+    await until(lambda: len(claims) == before + 1)
+    return claiming
 
 
 async def test_the_log_tells_who_did_what_to_keys_and_who_asked(keys: Keys) -> None:

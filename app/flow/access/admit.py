@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import NoReturn
+
 from app.errors import NoKey, Unavailable
-from app.flow.access.keyring import Known
+from app.flow.access.keyring import FRESH_SEC, Known
 from app.flow.core import Core
 from app.keys import Holder, Key
 from app.store import keys
@@ -32,6 +35,16 @@ async def is_still_let_in(core: Core, holder: Holder) -> bool:
     except Unavailable:  # then nothing moves that anybody could be told of
         return True
     return row is not None and row.is_valid(core.clock.shown())
+
+
+async def until_shut_out(core: Core, holder: Holder) -> NoReturn:
+    """Wait for as long as the holder is let in. Raises `NoKey` once it is not.
+
+    However many wait by the same key, the database is asked once a second.
+    """
+    while await is_still_let_in(core, holder):  # noqa: ASYNC110 - who types SQL tells nobody
+        await asyncio.sleep(FRESH_SEC)
+    raise NoKey
 
 
 async def _row_of(core: Core, shown: str, address: str) -> KeyRow:
