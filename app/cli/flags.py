@@ -46,16 +46,18 @@ def settings_from(flags: dict[str, str | None]) -> Settings:
 def finish(work: Coroutine[Any, Any, Answer]) -> Answer:
     """Run to the end; what a person can mend is said in a sentence, without a traceback."""
     # Here, so that the databases' libraries are loaded only for those who need one.
-    from app.store.dialect import is_unavailable
+    from app.store.dialect import is_forbidden, is_no_database, is_unavailable
 
     try:
         return asyncio.run(work)
     except FairlaneError as error:
         raise click.ClickException(str(error)) from error
     except Exception as error:
-        if not is_unavailable(error):
-            raise
-        raise click.ClickException(f"the database cannot be reached: {_first_line(error)}") from error
+        if is_unavailable(error):
+            raise click.ClickException(f"the database cannot be reached: {_first_line(error)}") from error
+        if is_forbidden(error) or is_no_database(error):
+            raise click.ClickException(f"the database cannot be used: {_first_line(error)}") from error
+        raise
 
 
 def _first_line(error: BaseException) -> str:

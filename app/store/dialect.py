@@ -223,6 +223,14 @@ def is_forbidden(error: BaseException) -> bool:
     return isinstance(error, DBAPIError) and isinstance(error.driver_exception, asyncpg.InsufficientPrivilegeError)
 
 
+def is_no_database(error: BaseException) -> bool:
+    """Whether a SQLite file is something else, or broken."""
+    if isinstance(error, DBAPIError) and error.orig is not None:
+        return is_no_database(error.driver_exception)
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    return isinstance(error, sqlite3.Error) and code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+
+
 def is_unavailable(error: BaseException) -> bool:
     """Whether the database is away, overloaded or full, rather than the statement wrong. What was being
     written may or may not be there."""

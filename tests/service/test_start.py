@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
 
 import pytest
 
 from app.store import migrate
-from tests.databases import Database, Databases
+from tests.databases import Database, Databases, Sqlite
 from tests.served import serving, start
 
 
@@ -70,6 +75,65 @@ async def test_a_database_that_is_not_there_is_said_in_a_sentence(unused_port: i
     refusal = await _refusal(f"postgresql://user:secret@127.0.0.1:{unused_port}/fairlane")
     assert "the database cannot be reached" in refusal
     assert "secret" not in refusal
+    assert "Traceback" not in refusal
+
+
+async def test_a_file_that_is_no_database_is_said_in_a_sentence_and_left_as_it_is(tmp_path: Path) -> None:
+    file, contents = tmp_path / "fairlane.db", b"no database " * 1000
+    await asyncio.to_thread(file.write_bytes, contents)
+    refusal = await _refusal(f"sqlite:///{file}")
+    assert "the database cannot be used: file is not a database" in refusal
+    assert "Traceback" not in refusal
+    assert await asyncio.to_thread(file.read_bytes) == contents
+
+
+@pytest.fixture
+def postgres(postgres_databases: Databases) -> Iterator[Database]:
+    """A database for what only Postgres can do."""
+    made = postgres_databases.create()
+    yield made
+    postgres_databases.drop(made)
+
+
+async def test_a_role_without_rights_is_said_in_a_sentence(postgres: Database) -> None:
+    role = f"nobody_{uuid4().hex}"
+    await postgres.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{role}'")
+    parts = urlsplit(postgres.url)
+    url = urlunsplit(parts._replace(netloc=f"{role}:{role}@{parts.netloc.rpartition('@')[2]}"))
+    refusal = await _refusal(url)
+    await postgres.execute(f"DROP ROLE {role}")
+    assert "the database cannot be used: permission denied" in refusal
+    assert "Traceback" not in refusal
+
+
+@pytest.fixture
+def unwritable() -> Iterator[Callable[[Path], None]]:
+    """Makes a folder one that nobody can write to, not even root, whom no permission stops."""
+    bound: list[Path] = []
+
+    def bind(folder: Path) -> None:
+        for options in ("bind", "remount,bind,ro"):
+            run = ["mount", "-o", options, str(folder), str(folder)]
+            mounted = subprocess.run(run, check=False, capture_output=True, text=True)
+            if mounted.returncode != 0:
+                pytest.skip(f"only root can make a folder that root cannot write to: {mounted.stderr.strip()}")
+            bound[:] = [folder]
+
+    yield bind
+    for folder in bound:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("is_there", [False, True], ids=["a file to be made", "a file that is there"])
+async def test_a_folder_that_cannot_be_written_to_is_said_in_a_sentence(
+    sqlite_databases: Databases, unwritable: Callable[[Path], None], *, is_there: bool
+) -> None:
+    database = sqlite_databases.create(migrated=is_there)
+    assert isinstance(database, Sqlite)
+    unwritable(database.path.parent)
+    refusal = await _refusal(database.url)
+    assert "the database cannot be reached" in refusal
+    assert "Read-only file system" in refusal
     assert "Traceback" not in refusal
 
 
