@@ -3,6 +3,7 @@ told where, through the service."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,11 +12,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+import msgspec
 
 from app.cli.connection import open_client
 from app.cli.exits import Exit, Stopped
 from app.cli.flags import finish, settings_flags, settings_from
 from app.cli.json_lines import print_json
+from app.cli.names import PATIENCE_SEC, offering
 from app.cli.printable import ago, printable
 from app.cli.tables import Column, print_table
 from app.client import ApiKey, Client, NewApiKey
@@ -54,6 +57,7 @@ def keys() -> None:
 @click.option("--tenant", help="whose it is, with the role tenant")
 @click.option("--queue", "queues", multiple=True, help="what a worker may claim from; several times for several")
 @click.option("--expires-in", metavar="90d|12h", help="for how long it is good; for ever if left out")
+@click.option("--expires-at", metavar="TIME", help="until when it is good, such as 2030-01-31T09:30:00Z")
 @_where
 def create(
     name: str,
@@ -61,6 +65,7 @@ def create(
     tenant: str | None,
     queues: tuple[str, ...],
     expires_in: str | None,
+    expires_at: str | None,
     url: str | None,
     database_url: str | None,
 ) -> None:
@@ -73,7 +78,7 @@ def create(
         raise click.UsageError("--tenant and --role tenant go together")
     if queues and role != "worker":
         raise click.UsageError("--queue is for --role worker")
-    ends = _end(expires_in)
+    ends = _end(expires_in, expires_at)
     with _desk(url, database_url) as desk:
         made = desk.create_key(name, role, tenant=tenant, queues=queues or None, expires_at=ends)
     click.echo(made.key)
@@ -94,8 +99,14 @@ def list_all(url: str | None, database_url: str | None, *, as_json: bool) -> Non
         print_table(COLUMNS, found)
 
 
+def _to_take_back(ctx: click.Context) -> Iterator[tuple[str, str]]:
+    with _desk(ctx.params.get("url"), ctx.params.get("database_url"), PATIENCE_SEC) as desk:
+        found = desk.list_keys()
+    return ((key.id, f"{key.name}, {_scope(key)}") for key in found if key.revoked_at is None)
+
+
 @keys.command()
-@click.argument("key_id", metavar="ID")
+@click.argument("key_id", metavar="ID", shell_complete=offering(_to_take_back))
 @_where
 def revoke(key_id: str, url: str | None, database_url: str | None) -> None:
     """Take a key back for good, and the logins that were made with it."""
@@ -128,9 +139,15 @@ COLUMNS: Final = (
 )
 
 
-def _end(expires_in: str | None) -> datetime | None:
-    if expires_in is None:
-        return None
+def _end(expires_in: str | None, expires_at: str | None) -> datetime | None:
+    if expires_in is not None and expires_at is not None:
+        raise click.UsageError("either --expires-in or --expires-at")
+    if expires_in is not None:
+        return _in(expires_in)
+    return None if expires_at is None else _at(expires_at)
+
+
+def _in(expires_in: str) -> datetime:
     found = _SPAN.fullmatch(expires_in)
     if found is None:
         raise click.UsageError("--expires-in is a number of days or hours, such as 90d or 12h")
@@ -138,22 +155,34 @@ def _end(expires_in: str | None) -> datetime | None:
     return datetime.now(UTC) + (timedelta(days=number) if found[2] == "d" else timedelta(hours=number))
 
 
+def _at(expires_at: str) -> datetime:
+    from app.api.decode import fault_of
+    from app.api.fields import ExpiresAt
+
+    message = fault_of(expires_at, ExpiresAt)
+    moment = None if message else msgspec.convert(expires_at, datetime).astimezone(UTC)
+    if moment is None or moment <= datetime.now(UTC):
+        raise click.UsageError(f"--expires-at {message or 'must lie in the future'}")
+    return moment
+
+
 @contextmanager
-def _desk(url: str | None, database_url: str | None) -> Iterator[Client | _Database]:
+def _desk(url: str | None, database_url: str | None, patience_sec: float | None = None) -> Iterator[Client | _Database]:
     if url is None:
-        yield _Database(settings_from({"database_url": database_url}).database_url)
+        yield _Database(settings_from({"database_url": database_url}).database_url, patience_sec)
         return
     if database_url is not None:
         raise click.UsageError("either --url or --database-url")
-    with open_client(url, _PATIENCE_SEC) as client:
+    with open_client(url, patience_sec or _PATIENCE_SEC) as client:
         yield client
 
 
 @dataclass(frozen=True, slots=True)
 class _Database:
-    """Keys without a service: rows."""
+    """Keys without a service: rows. A database that is slower than `patience_sec` is away; None: the driver decides."""
 
     url: str
+    patience_sec: float | None
 
     def create_key(
         self,
@@ -175,13 +204,13 @@ class _Database:
         key = Key.new()
         grant = Grant(Role(role), tenant, None if queues is None else frozenset(queues))
         row = rows.KeyRow.new(key, name, grant, created_at=datetime.now(UTC), expires_at=expires_at)
-        finish(self._do(lambda connection: rows.put(connection, row)))
+        finish(self._do(lambda connection: rows.put(connection, row), makes_file=True))
         return NewApiKey(**_shown(row), key=key.text)
 
     def list_keys(self) -> list[ApiKey]:
         from app.store import keys as rows
 
-        return [ApiKey(**_shown(row)) for row in finish(self._do(rows.every))]
+        return [ApiKey(**_shown(row)) for row in finish(self._do(rows.every)) or ()]
 
     def revoke_key(self, key_id: str) -> ApiKey:
         from app.api.decode import fault_of
@@ -195,18 +224,21 @@ class _Database:
             raise Stopped("key not found", Exit.NOT_FOUND)
         return ApiKey(**_shown(found))
 
-    async def _do(self, work: Callable[[AsyncConnection], Any]) -> Any:
-        """In one transaction. A SQLite file that is not there is made, as the service does."""
+    async def _do(self, work: Callable[[AsyncConnection], Any], *, makes_file: bool = False) -> Any:
+        """In one transaction. A SQLite file that is not there is made, as the service does, or has no keys: None."""
         from app.store import migrate
         from app.store.dialect import SQLITE
         from app.store.engine import open_engines, parse_url
 
-        if parse_url(self.url).dialect == SQLITE and (await migrate.status(self.url)).current is None:
-            await migrate.upgrade(self.url)
-        async with open_engines(self.url) as engines:
-            await migrate.require_current(engines.writer)
-            async with engines.writer.begin() as connection:
-                return await work(connection)
+        async with asyncio.timeout(self.patience_sec):
+            if parse_url(self.url).dialect == SQLITE and (await migrate.status(self.url)).current is None:
+                if not makes_file:
+                    return None
+                await migrate.upgrade(self.url)
+            async with open_engines(self.url) as engines:
+                await migrate.require_current(engines.writer)
+                async with engines.writer.begin() as connection:
+                    return await work(connection)
 
 
 def _each(queues: Sequence[str] | None, kind: Any) -> list[tuple[str, str, Any]]:

@@ -14,8 +14,12 @@ from app.cli.connection import URL, open_client
 from app.client import DEFAULT_URL, Client, FairlaneError
 
 Complete: TypeAlias = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+Named: TypeAlias = tuple[str, str]
+"""A name or an id, and a word about it."""
 
-_PATIENCE_SEC: Final = 1.0
+PATIENCE_SEC: Final = 1.0
+"""Who has pressed Tab waits for no longer."""
+
 _MOST: Final = 100
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 # A shell puts what is offered into the command line as it is. Names are chosen by tenants, and this is no place for
@@ -23,12 +27,12 @@ _ID: Final = re.compile(r"[0-9a-f]{32}")
 _HARMLESS: Final = re.compile(r"[\w@%+=:,./][\w@%+=:,./-]*")
 
 
-def _offering(look: Callable[[Client], Iterable[tuple[str, str]]]) -> Complete:
+def offering(find: Callable[[click.Context], Iterable[Named]]) -> Complete:
+    """Offers what is found for a command line so far; nothing if it cannot be asked for."""
+
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        url = ctx.params.get("url") or os.environ.get(URL, DEFAULT_URL)
         try:
-            with open_client(url, _PATIENCE_SEC) as client:
-                found = list(look(client))
+            found = list(find(ctx))
         except (FairlaneError, click.ClickException):
             return []
         return [
@@ -38,6 +42,21 @@ def _offering(look: Callable[[Client], Iterable[tuple[str, str]]]) -> Complete:
         ]
 
     return complete
+
+
+def of_service(look: Callable[[Client], Iterable[Named]]) -> Callable[[click.Context], Iterable[Named]]:
+    """Finds what the service has that the command line means."""
+
+    def find(ctx: click.Context) -> Iterable[Named]:
+        url = ctx.params.get("url") or os.environ.get(URL, DEFAULT_URL)
+        with open_client(url, PATIENCE_SEC) as client:
+            return list(look(client))
+
+    return find
+
+
+def _offering(look: Callable[[Client], Iterable[Named]]) -> Complete:
+    return offering(of_service(look))
 
 
 _job_ids: Final = _offering(

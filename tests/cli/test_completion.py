@@ -12,8 +12,10 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from app.cli import main
+from app.keys import Key
 from tests.cli.running import PROGRAM, Fairlane, environ
-from tests.served import PATIENCE_SEC
+from tests.databases import Database
+from tests.served import PATIENCE_SEC, serving
 
 Offered: TypeAlias = Callable[[Fairlane, str], list[str]]
 
@@ -73,6 +75,54 @@ def test_tenants_queues_and_ids_are_those_of_the_service(fairlane: Fairlane, nam
     assert at(fairlane, f"fairlane jobs --tenant {name}") == [name]
     assert at(fairlane, f"fairlane pause {name}") == [name + "-queue"]
     assert job_id in at(fairlane, "fairlane job ")
+
+
+def test_keys_are_those_that_can_be_taken_back(
+    database: Database, at: Offered, away: Fairlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the database, as the command itself; also where it is named on the line."""
+    monkeypatch.setenv("FAIRLANE_DATABASE_URL", database.url)
+    ids = [made_key(away, name, "--role", "reader") for name in ("one", "two")]
+    assert at(away, "fairlane keys revoke ") == ids
+    assert at(away, f"fairlane keys revoke {ids[1]}") == [ids[1]]
+    away("keys", "revoke", ids[0], "--database-url", database.url)
+    monkeypatch.delenv("FAIRLANE_DATABASE_URL")
+    assert at(away, f"fairlane keys revoke --database-url {database.url} ") == [ids[1]]
+    assert at(away, f"fairlane keys revoke --url {away.url} ") == []
+
+
+async def test_keys_of_a_service_are_asked_for_with_an_admins(
+    sqlite_database: Database, at: Offered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(sqlite_database.url) as served:
+        there = Fairlane(served.url)
+        made = there("keys", "create", "boss", "--role", "admin", "--url", served.url).stdout.strip()
+    key = Key.read(made)
+    assert key is not None
+    async with serving(sqlite_database.url, keys="required") as served:
+        line = f"fairlane keys revoke --url {served.url} "
+        assert at(Fairlane(served.url), line) == []
+        monkeypatch.setenv("FAIRLANE_KEY", made)
+        assert at(Fairlane(served.url), line) == [key.id]
+
+
+@pytest.mark.parametrize("contents", [None, b"no database " * 1000])
+def test_to_look_for_keys_makes_no_database_and_says_nothing(
+    away: Fairlane, at: Offered, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, contents: bytes | None
+) -> None:
+    file = tmp_path / "fairlane.db"
+    if contents is not None:
+        file.write_bytes(contents)
+    monkeypatch.setenv("FAIRLANE_DATABASE_URL", f"sqlite:///{file}")
+    assert at(away, "fairlane keys revoke ") == []
+    assert (file.read_bytes() if file.exists() else None) == contents
+
+
+def made_key(fairlane: Fairlane, *arguments: str) -> str:
+    """The id of a new key."""
+    key = Key.read(fairlane("keys", "create", *arguments).stdout.strip())
+    assert key is not None
+    return key.id
 
 
 def test_names_that_a_shell_would_not_take_as_names_are_not_offered(fairlane: Fairlane, name: str, at: Offered) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,19 @@ def test_made_listed_and_taken_back_without_a_service(database: Database) -> Non
         (["n" * 129, "--role", "reader"], "NAME must be 1-128 characters"),
         (["n", "--role", "reader", "--expires-in", "soon"], "--expires-in is a number of days or hours"),
         (["n", "--role", "reader", "--expires-in", "0d"], "--expires-in is a number of days or hours"),
+        (
+            ["n", "--role", "reader", "--expires-in", "1d", "--expires-at", "2030-01-31T09:30:00Z"],
+            "either --expires-in or",
+        ),
+        (
+            ["n", "--role", "reader", "--expires-at", "2030-01-31T09:30:00"],
+            "--expires-at must be a time with its offset",
+        ),
+        (["n", "--role", "reader", "--expires-at", "2030-01-31"], "--expires-at must be a time with its offset"),
+        (["n", "--role", "reader", "--expires-at", "tomorrow"], "--expires-at must be a time with its offset"),
+        (["n", "--role", "reader", "--expires-at", ""], "--expires-at must be a time with its offset"),
+        (["n", "--role", "reader", "--expires-at", "2001-01-31T09:30:00Z"], "--expires-at must lie in the future"),
+        (["n", "--role", "reader", "--expires-at", "9999-12-31T23:59:59-01:00"], "--expires-at must lie in the years"),
         (["n", "--role", "reader", "--url", "http://x", "--database-url", "y"], "either --url or --database-url"),
     ],
 )
@@ -74,6 +88,25 @@ def test_what_cannot_be_is_said(sqlite_databases: Any, arguments: list[str], wor
     database = sqlite_databases.create()
     assert words in fairlane(database.url, "keys", "create", *arguments, code=2).stderr
     assert fairlane(database.url, "keys", "list", "--json").stdout == ""
+
+
+def test_when_a_key_ends_is_said_by_how_long_or_until_when(database: Database) -> None:
+    made(database, "at", "--role", "reader", "--expires-at", "2130-01-31T09:30:00.5+01:00")
+    made(database, "in", "--role", "reader", "--expires-in", "12h")
+    made(database, "never", "--role", "reader")
+    listed = map(json.loads, fairlane(database.url, "keys", "list", "--json").stdout.splitlines())
+    ends = {row["name"]: row["expires_at"] for row in listed}
+    assert ends["at"] == "2130-01-31T08:30:00.500000Z"
+    in_hours = (datetime.fromisoformat(ends["in"]) - datetime.now(UTC)) / timedelta(hours=1)
+    assert 11.9 < in_hours <= 12
+    assert ends["never"] is None
+
+
+def test_where_there_is_no_database_there_are_no_keys_and_it_is_not_made_to_look(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+    assert fairlane(url, "keys", "list", "--json").stdout == ""
+    assert "key not found" in fairlane(url, "keys", "revoke", "0" * 32, code=3).stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_first_key_may_come_before_the_first_start(tmp_path: Path) -> None:
