@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from litestar import get
@@ -18,7 +17,6 @@ from app.api.request import CheckedRequest
 from app.api.schemas import MissedAnswer, MoveAnswer, MovesQuery
 from app.api.stream import QUIET_SEC, STILL_HERE, EventStream
 from app.errors import Unavailable
-from app.flow.access.admit import is_still_let_in
 from app.flow.access.sight import only_tenant
 from app.flow.core import Core
 from app.flow.watch.feed import MoveFilter, StateMove, Watcher
@@ -38,7 +36,7 @@ async def watch_moves(core: NamedDependency[Core], request: CheckedRequest) -> E
     wanted = request.query(MovesQuery).to_filter()
     wanted = replace(wanted, tenant=only_tenant(request.holder, wanted.tenant))
     watcher = core.feed.watch()
-    return EventStream(core.feed, watcher, _moves(watcher, wanted), partial(is_still_let_in, core, request.holder))
+    return EventStream(core, request.holder, watcher, _moves(watcher, wanted))
 
 
 async def _moves(watcher: Watcher, wanted: MoveFilter) -> AsyncIterator[bytes]:

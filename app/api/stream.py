@@ -4,7 +4,7 @@ when the client takes nothing for a while; and with the key that it was asked fo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Final
 
@@ -12,7 +12,11 @@ from litestar.response.base import ASGIResponse
 from litestar.types import HTTPResponseBodyEvent, Receive, Scope, Send
 
 from app.api.request import hung_up
-from app.flow.watch.feed import Feed, Watcher
+from app.errors import NoKey
+from app.flow.access.admit import is_still_let_in, until_shut_out
+from app.flow.core import Core
+from app.flow.watch.feed import Watcher
+from app.keys import Holder
 
 QUIET_SEC: Final = 15.0
 """So long may a stream be silent; then it says that it is still there."""
@@ -30,18 +34,16 @@ _HEADERS: Final = {
 
 
 class EventStream(ASGIResponse):
-    """Sends `events` of `watcher`, which it closes in the end, for as long as `may_go_on` says yes before each."""
+    """Sends `events` of `watcher`, which it closes in the end, for as long as `holder` is let in."""
 
     _should_set_content_length = False
 
-    def __init__(
-        self, feed: Feed, watcher: Watcher, events: AsyncIterator[bytes], may_go_on: Callable[[], Awaitable[bool]]
-    ) -> None:
+    def __init__(self, core: Core, holder: Holder, watcher: Watcher, events: AsyncIterator[bytes]) -> None:
         super().__init__(headers=dict(_HEADERS))
-        self._ended = feed.ended
+        self._core = core
+        self._holder = holder
         self._watcher = watcher
         self._events = events
-        self._may_go_on = may_go_on
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._watcher:
@@ -50,12 +52,14 @@ class EventStream(ASGIResponse):
     async def send_body(self, send: Send, receive: Receive) -> None:
         sending = asyncio.create_task(self._send_events(send), name="event stream")
         gone = asyncio.create_task(hung_up(receive), name="event stream's client")
+        shut_out = asyncio.create_task(self._shut_out(), name="event stream's key")
         try:
-            await asyncio.wait({sending, gone, self._ended}, return_when=asyncio.FIRST_COMPLETED)
+            ends = {sending, gone, shut_out, self._core.feed.ended}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            sending.cancel()
-            gone.cancel()
-            await asyncio.wait({sending, gone})
+            for task in (tasks := {sending, gone, shut_out}):
+                task.cancel()
+            await asyncio.wait(tasks)
         with suppress(TimeoutError):
             if not sending.cancelled():
                 sending.result()
@@ -65,10 +69,14 @@ class EventStream(ASGIResponse):
     async def _send_events(self, send: Send) -> None:
         await send(_part(STILL_HERE))  # so that the client knows at once that it is heard
         async for event in self._events:
-            if not await self._may_go_on():
+            if not await is_still_let_in(self._core, self._holder):
                 return
             async with asyncio.timeout(_STUCK_SEC):
                 await send(_part(event))
+
+    async def _shut_out(self) -> None:
+        with suppress(NoKey):
+            await until_shut_out(self._core, self._holder)
 
 
 def _part(body: bytes) -> HTTPResponseBodyEvent:

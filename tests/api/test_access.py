@@ -540,6 +540,19 @@ async def test_a_stream_ends_with_its_key(keys: Keys) -> None:
     assert [each["body"] for each in call.sent[told:]] == [b""]
 
 
+async def test_a_stream_that_has_nothing_to_tell_ends_with_its_key(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.api.events.QUIET_SEC", 3600.0)
+    made = await keys.made("reader")
+    sent = [(b"host", b"here"), (b"authorization", f"Bearer {made['key']}".encode())]
+    call = Call(path=b"/events", headers=sent)
+    asking = asyncio.create_task(call.of(keys.front))
+    await until(lambda: len(call.sent) > 1)
+    await keys.client.delete(f"/keys/{made['id']}", headers=bearer(keys.admin))
+    async with asyncio.timeout(PATIENCE_SEC):
+        await asking
+    assert call.sent[-1]["more_body"] is False
+
+
 async def test_a_claim_that_waits_ends_with_its_key(keys: Keys, database: Database) -> None:
     """Be it taken back, deleted by hand, or run out."""
     clock = keys.running.clock

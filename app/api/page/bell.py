@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import Final
 
 from litestar import get
@@ -13,7 +12,6 @@ from litestar.di import NamedDependency
 from app.api.page.request import PageRequest
 from app.api.page.shared import Shared
 from app.api.stream import EventStream
-from app.flow.access.admit import is_still_let_in
 from app.flow.core import Core
 from app.flow.watch.feed import Watcher
 
@@ -32,7 +30,7 @@ async def ring_on_changes(
 ) -> EventStream:
     """An event whenever a page has something new to show: once a second at most, every ten seconds at least."""
     watcher = core.feed.watch(reads=False)
-    return EventStream(core.feed, watcher, rings(watcher, front_page), partial(is_still_let_in, core, request.holder))
+    return EventStream(core, request.holder, watcher, rings(watcher, front_page))
 
 
 async def rings(watcher: Watcher, front_page: Shared[str]) -> AsyncIterator[bytes]:
