@@ -222,10 +222,10 @@ class TestEverybody:
                 await page.set_viewport_size({"width": 1280, "height": 900})
                 await page.emulate_media(color_scheme="light")
                 await page.goto(path)
-                await _nothing_shuts_out(page)
+                await nothing_shuts_out(page)
                 await page.set_viewport_size({"width": 390, "height": 844})
                 await page.emulate_media(color_scheme="dark")
-                await _nothing_shuts_out(page)
+                await nothing_shuts_out(page)
                 assert await page.evaluate("document.documentElement.scrollWidth") == 390, path
 
     async def test_a_screen_reader_finds_its_way(self, empty: Served, opens: Opens) -> None:
@@ -296,6 +296,7 @@ class TestManyAndStrange:
                 await page.get_by_role("link", name="Older jobs").click()
 
 
-async def _nothing_shuts_out(page: Page) -> None:
+async def nothing_shuts_out(page: Page) -> None:
+    """Axe finds nothing on it."""
     results = await Axe().run(page)
     assert results.violations_count == 0, results.generate_report()

@@ -91,6 +91,7 @@
       say("Connection lost, trying again", "lost");
       bell.close();
       again = setTimeout(listen, AGAIN_MS);
+      refresh();  // a bell cannot tell that the login has ended; a look can, and leads to the door
     };
   }
 
