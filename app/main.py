@@ -113,16 +113,12 @@ async def running(
         dispatcher = Dispatcher(clock, emit, address)
         await dispatcher.take(engines.writer, locked=is_locked)
         core = Core(settings, engines, dispatcher, clock, emit, spans)
-        memory = OrderAndMoves(
-            core.order,
-            core.moves,
-            reload=lambda: recover(core),
-            untold=core.feed.lose,
-            follow_up=lambda tx: serve_waiting(core, tx),
-            committed=lambda: serve_soon(core),
-        )
-        core.writer = Writer(engines.writer, engines.writer_answers, memory, dispatcher, clock, emit, spans)
-        await recover(core)
+        core.writer = _writer_of(core)
+        try:
+            await recover(core)
+        except Exception:
+            await _let_the_next_in(core)
+            raise
         core.writer.start()
         ticker = Ticker(core)
         ticker.start()
@@ -140,9 +136,26 @@ async def running(
             await core.spawned_work()
             await core.writer.close()
             if core.writer.lost is None:
-                # A database that is away cannot be told; the next server waits the claim out.
-                with suppress(Exception):
-                    await dispatcher.release(engines.writer)
+                await _let_the_next_in(core)
+
+
+def _writer_of(core: Core) -> Writer:
+    memory = OrderAndMoves(
+        core.order,
+        core.moves,
+        reload=lambda: recover(core),
+        untold=core.feed.lose,
+        follow_up=lambda tx: serve_waiting(core, tx),
+        committed=lambda: serve_soon(core),
+    )
+    engines = core.engines
+    return Writer(engines.writer, engines.writer_answers, memory, core.dispatcher, core.clock, core.emit, core.spans)
+
+
+async def _let_the_next_in(core: Core) -> None:
+    """A database that is away cannot be told; the next server waits the claim out."""
+    with suppress(Exception):
+        await core.dispatcher.release(core.engines.writer)
 
 
 def _rounds(settings: Settings) -> tuple[Round, ...]:

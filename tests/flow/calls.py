@@ -26,10 +26,12 @@ class Fault(NamedTuple):
 
 
 class FailingCall:
-    """The call at `place`, counted from 1 over both engines, fails. `met` says what it was, once it was made."""
+    """The call at `place`, counted from 1 over all engines, fails. `met` says what it was, once it was made; `made` is
+    how many there have been."""
 
     def __init__(self, place: int, fault: Fault) -> None:
-        self._left = place
+        self.made = 0
+        self._place = place
         self._fault = fault
         self.met: str | None = None
 
@@ -46,10 +48,10 @@ class FailingCall:
             raise self._fault.refuse()
 
     def _is_it(self, what: str) -> bool:
-        self._left -= 1
-        if self._left == 0:
+        self.made += 1
+        if self.made == self._place:
             self.met = what
-        return self._left == 0
+        return self.made == self._place
 
 
 @contextmanager
@@ -58,12 +60,13 @@ def failing_call(core: Core, place: int, fault: Fault) -> Iterator[FailingCall]:
     failing = FailingCall(place, fault)
     with ExitStack() as stack:
         for engine in (core.engines.writer, core.engines.reader):
-            stack.enter_context(_watched(engine, failing))
+            stack.enter_context(watched(engine, failing))
         yield failing
 
 
 @contextmanager
-def _watched(engine: AsyncEngine, failing: FailingCall) -> Iterator[None]:
+def watched(engine: AsyncEngine, failing: FailingCall) -> Iterator[None]:
+    """Every call that goes through this engine is counted, and may be the one."""
     dialect, pool = engine.sync_engine.dialect, engine.sync_engine.pool
     execute, execute_many = dialect.do_execute, dialect.do_executemany
     commit, roll_back, ping = dialect.do_commit, dialect.do_rollback, dialect.do_ping
@@ -96,15 +99,20 @@ def _watched(engine: AsyncEngine, failing: FailingCall) -> Iterator[None]:
 
 
 def _cut_before(connection: Any, call: Callable[[], Any]) -> None:
-    connection.driver_connection.terminate()
+    _cut(connection)
     call()
     _say(connection, "SELECT 1")  # where the driver had nothing to send
 
 
 def _cut_after(connection: Any, call: Callable[[], Any]) -> None:
     call()
-    connection.driver_connection.terminate()
+    _cut(connection)
     _say(connection, "SELECT 1")
+
+
+def _cut(connection: Any) -> None:
+    # Not asyncpg's own `terminate`, after which it stumbles over what it has thrown away itself.
+    connection.driver_connection._transport.abort()
 
 
 def _refused_before(connection: Any, _call: Callable[[], Any]) -> None:

@@ -10,15 +10,18 @@ from datetime import timedelta
 
 import pytest
 
+from app import main
 from app.clock import Clock
 from app.errors import AnotherDispatcher, DispatchLost, Unavailable
 from app.events import DispatcherAwaited, WriterFailed
+from app.flow.core import Core
 from app.flow.look import JobFilter, list_jobs
 from app.main import running
 from app.store import dispatcher
 from tests.databases import Database
 from tests.flow.harness import (
     PATIENCE_SEC,
+    Away,
     Heard,
     Running,
     answers_of,
@@ -108,6 +111,22 @@ async def test_a_server_that_was_killed_is_waited_out_where_no_file_is_locked(da
     else:
         assert [(event.address, event.wait_sec) for event in awaited] == [("killed:1", LEASE_SEC)]
         assert took >= LEASE_SEC
+
+
+async def test_a_server_that_could_not_start_is_not_waited_for(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(_core: Core) -> None:
+        raise Away("injected")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(main, "recover", fails)
+        with pytest.raises(Away):
+            async with service(database, address="failed:1"):
+                pytest.fail("it has started")
+    assert (await row_of(database))[1:] == ("failed:1", 1, True)  # given back
+    async with service(database) as second:
+        assert second.heard.all(DispatcherAwaited) == []
 
 
 async def test_a_server_that_went_in_peace_is_not_waited_for(database: Database) -> None:
