@@ -11,6 +11,7 @@ import pytest
 
 from tests.effort import EFFORT
 from tests.faults.clients import Clients, at_work
+from tests.faults.disk import clear, fill, small_disk
 from tests.faults.postgres import MODES, OwnPostgres, own_server
 from tests.faults.proxy import Proxy
 
@@ -60,6 +61,34 @@ async def test_it_is_read_only_for_a_while(own: OwnPostgres) -> None:
                 await own.set_read_only(on=True)
                 await clients.refused(5)
                 await own.set_read_only(on=False)
+
+
+async def test_its_disk_is_full(own: OwnPostgres) -> None:
+    with small_disk(32) as disk:
+        async with own.on(disk), at_work(own.database, "full disk of Postgres") as clients:
+            for _ in range(EFFORT):
+                async with clients.trouble("full disk"):
+                    fill(disk)
+                    await clients.refused(30)
+                    await clients.see_ready(200)  # whoever reads is served
+                    clear(disk)
+            refused = [call for call in clients.history.of("submit") if call.status == 503]
+        assert refused
+
+
+@pytest.mark.skipif(EFFORT == 1, reason="it takes long: make torture")
+async def test_the_disk_of_its_log_is_full(own: OwnPostgres) -> None:
+    """It goes down, and comes up again only when there is space."""
+    with small_disk(256) as disk:
+        async with own.logging_on(disk), at_work(own.database, "full disk of the log") as clients:
+            for _ in range(EFFORT):
+                async with clients.trouble("full disk of the log"):
+                    fill(disk)
+                    await own.switch_log_until_down()
+                    await clients.see_ready(503)
+                    await clients.refused(30)
+                    clear(disk)
+                    await own.restart("immediate")
 
 
 async def test_its_connections_are_reset(own: OwnPostgres) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import resource
 import shutil
-import subprocess
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator
@@ -18,6 +17,7 @@ import pytest
 from tests.databases import Sqlite, SqliteDatabases
 from tests.effort import EFFORT
 from tests.faults.clients import Clients, at_work
+from tests.faults.disk import clear, fill, small_disk
 
 pytestmark = pytest.mark.torture
 
@@ -70,40 +70,22 @@ async def assert_reads_go_on(clients: Clients) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system with room for little more than a database."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(folder)], check=False, capture_output=True, text=True
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"only root can make a small disk: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+def disk() -> Iterator[Path]:
+    with small_disk(8) as made:
+        yield made
 
 
-def fill(disk: Path) -> None:
-    """Leave no room."""
-    with (disk / "ballast").open("wb", buffering=0) as ballast:
-        try:
-            while True:
-                ballast.write(bytes(4096))
-        except OSError:
-            return
-
-
-async def test_the_disk_is_full(small_disk: Path, file: Sqlite) -> None:
-    here = Sqlite(Path(shutil.copy(file.path, small_disk)))
+async def test_the_disk_is_full(disk: Path, file: Sqlite) -> None:
+    here = Sqlite(Path(shutil.copy(file.path, disk)))
     async with at_work(here, "full disk") as clients:
         for number in range(EFFORT):
             await put_tenant(clients, f"leaving {number}")
             async with clients.trouble("full disk"):
-                fill(small_disk)
+                fill(disk)
                 await clients.refused(30)
                 await assert_reads_go_on(clients)
                 assert await erased(clients, f"leaving {number}") == 503
-                (small_disk / "ballast").unlink()
+                clear(disk)
             assert await erased(clients, f"leaving {number}") == 200
 
 
