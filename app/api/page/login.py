@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from litestar import Request, Response, get, post
 from litestar.datastructures import Cookie
@@ -73,10 +74,23 @@ async def log_out(core: NamedDependency[Core], request: PageRequest) -> Redirect
 
 
 def to_login(request: Request[Any, Any, Any]) -> Redirect:
-    """Where those go who are not let in; from there they come to what they wanted to see."""
-    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    can_be_asked_for = request.method == "GET" and len(wanted) <= _LONGEST
-    return see(Wish(to=wanted if can_be_asked_for else _HOME).url(_LOGIN))
+    """Where those go who are not let in; from there they come to what they wanted to see, or to the form they sent."""
+    wanted = _path(request.url.path, request.url.query) if request.method == "GET" else _came_from(request)
+    return see(Wish(to=wanted if len(wanted) <= _LONGEST else _HOME).url(_LOGIN))
+
+
+def _came_from(request: Request[Any, Any, Any]) -> str:
+    """The page of ours on which the form stood: what cannot be done now can be asked for again there."""
+    try:
+        referrer = urlsplit(request.headers.get("Referer", ""))
+    except ValueError:
+        return _HOME
+    is_ours = referrer.netloc == request.headers.get("Host")
+    return _ours(_path(referrer.path, referrer.query)) if is_ours else _HOME
+
+
+def _path(path: str, query: str) -> str:
+    return f"{path}?{query}" if query else path
 
 
 async def _end(core: Core, key: Key, address: str) -> None:
