@@ -493,6 +493,14 @@ async def test_a_login_of_a_browser(keys: Keys) -> None:
     assert (await keys.client.get("/page/jobs", headers=session)).status_code == 303
 
 
+async def test_logging_out_ends_no_key(keys: Keys) -> None:
+    """Not even one that somebody has put where a login belongs."""
+    cookie = {"Cookie": f"{SESSION}={keys.admin}"}
+    out = await keys.client.post("/page/logout", headers=cookie | ORIGIN)
+    assert (out.status_code, out.headers["location"]) == (303, "/page/login")
+    assert (await keys.client.get("/stats", headers=bearer(keys.admin))).status_code == 200
+
+
 async def test_a_login_ends_with_its_key(keys: Keys) -> None:
     reader = await keys.made("reader")
     answer = await keys.client.post("/page/login", data={"key": reader["key"]}, headers=ORIGIN)

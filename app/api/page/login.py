@@ -20,7 +20,7 @@ from app.api.schemas import Nothing
 from app.errors import FairlaneError, NoKey, NotAllowed, TooManyTries
 from app.flow.access.admit import holder_of
 from app.flow.access.issue import log_in as make_login
-from app.flow.access.issue import revoke_key
+from app.flow.access.issue import log_out as end_login
 from app.flow.core import Core
 from app.keys import ANYONE, Holder, Key, Role
 
@@ -98,8 +98,7 @@ async def _end(core: Core, key: Key, address: str) -> None:
         holder = await holder_of(core, key.text, address)
     except (NoKey, TooManyTries):  # it has ended already
         return
-    if holder.key_id is not None:
-        await revoke_key(core, holder.key_id, by=holder)
+    await end_login(core, holder)
 
 
 def _refuse_who_has_no_page(holder: Holder) -> None:

@@ -43,8 +43,7 @@ async def revoke_key(core: Core, key_id: str, by: Holder) -> KeyRow:
         row = await keys.revoke(await tx.settled(), key_id, core.clock.now())
         if row is None:
             raise NotFound("key")
-        tx.after_commit(core.keyring.forget, key_id)
-        tx.after_commit(core.emit, KeyRevoked(key_id, by.key_id))
+        _tell(core, tx, key_id, by)
         return row
 
     return await core.write(revoke)
@@ -70,3 +69,20 @@ async def log_in(core: Core, holder: Holder) -> tuple[Key, datetime]:
         return ends
 
     return key, await core.write(put)
+
+
+async def log_out(core: Core, holder: Holder) -> None:
+    """End the login that was shown; a key that was shown in its place goes on. Raises `Unavailable`."""
+
+    async def end(tx: Transaction) -> None:
+        shown = await keys.get(await tx.reading(), holder.key_id or "")
+        if shown is not None and shown.session_of is not None:
+            await keys.revoke(await tx.settled(), shown.id, core.clock.now())
+            _tell(core, tx, shown.id, holder)
+
+    await core.write(end)
+
+
+def _tell(core: Core, tx: Transaction, revoked: str, by: Holder) -> None:
+    tx.after_commit(core.keyring.forget, revoked)
+    tx.after_commit(core.emit, KeyRevoked(revoked, by.key_id))
