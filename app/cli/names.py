@@ -44,19 +44,15 @@ def offering(find: Callable[[click.Context], Iterable[Named]]) -> Complete:
     return complete
 
 
-def of_service(look: Callable[[Client], Iterable[Named]]) -> Callable[[click.Context], Iterable[Named]]:
-    """Finds what the service has that the command line means."""
+def _offering(look: Callable[[Client], Iterable[Named]]) -> Complete:
+    """Offers what the service has that the command line means."""
 
     def find(ctx: click.Context) -> Iterable[Named]:
         url = ctx.params.get("url") or os.environ.get(URL, DEFAULT_URL)
         with open_client(url, PATIENCE_SEC) as client:
             return list(look(client))
 
-    return find
-
-
-def _offering(look: Callable[[Client], Iterable[Named]]) -> Complete:
-    return offering(of_service(look))
+    return offering(find)
 
 
 _job_ids: Final = _offering(
