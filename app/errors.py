@@ -40,6 +40,10 @@ class AnotherDispatcher(FairlaneError):
         self.address = address
 
 
+class NotServed(FairlaneError):
+    """The database is half of a copy, or was copied away: nobody serves it. The sentence says what does instead."""
+
+
 class DispatchLost(FairlaneError):
     """Another process has taken over this database; this one must not write any more."""
 

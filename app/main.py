@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
@@ -20,7 +19,7 @@ import uvicorn
 from app.api.application import create_app
 from app.api.protocol import Protocol
 from app.clock import Clock
-from app.errors import AnotherDispatcher, BadSettings
+from app.errors import BadSettings, NotServed
 from app.events import (
     AdminKeyMissing,
     DispatchTakenOver,
@@ -44,10 +43,10 @@ from app.keys import without_secrets
 from app.metrics.meter import Meter
 from app.settings import Settings
 from app.spans import NO_SPANS, Spans
-from app.store import keys, migrate
+from app.store import copies, keys, migrate
 from app.store.dialect import SQLITE
-from app.store.dispatcher import Dispatcher, FileLock, Holder, read_holder
-from app.store.engine import Engines, open_engines, parse_url
+from app.store.dispatcher import Dispatcher, sole_owner
+from app.store.engine import Engines
 from app.store.writer import Writer
 
 if TYPE_CHECKING:  # it needs libraries that are not always there
@@ -107,11 +106,12 @@ async def running(
     """The service without its HTTP side: migrated, recovered, dispatching and ticking by `clock`."""
     meter = Meter(settings)
     emit = _to_both(meter.hear, emit)
-    async with _sole_owner(settings) as (engines, is_locked):
+    async with sole_owner(settings.database_url, synchronous=settings.sqlite_synchronous) as (engines, is_locked):
         await _bring_up_to_date(settings, engines, emit)
         clock = clock or Clock()
         dispatcher = Dispatcher(clock, emit, address)
         await dispatcher.take(engines.writer, locked=is_locked)
+        await _refuse_what_was_copied(engines, dispatcher)
         core = Core(settings, engines, dispatcher, clock, emit, spans)
         core.writer = _writer_of(core)
         try:
@@ -200,37 +200,6 @@ def _to_both(first: Emit, second: Emit) -> Emit:
     return emit
 
 
-@asynccontextmanager
-async def _sole_owner(settings: Settings) -> AsyncIterator[tuple[Engines, bool]]:
-    """The database, and whether a lock on a file keeps every other server away from it.
-
-    Raises `AnotherDispatcher` if the lock is taken.
-    """
-    address = parse_url(settings.database_url)
-    synchronous = "normal" if settings.sqlite_synchronous == "normal" else "full"
-    async with open_engines(settings.database_url, synchronous=synchronous) as engines:
-        if address.dialect != SQLITE:
-            yield engines, False
-            return
-        lock = FileLock(Path(address.target))
-        if not lock.take():
-            holder = await _holder_of(engines)
-            raise AnotherDispatcher(holder.holder, holder.address)
-        try:
-            yield engines, True
-        finally:
-            lock.release()
-
-
-async def _holder_of(engines: Engines) -> Holder:
-    """Who holds a database whose lock is taken; it may not have written its name yet."""
-    with suppress(Exception):
-        async with engines.reader.begin() as connection:
-            if (holder := await read_holder(connection)) is not None:
-                return holder
-    return Holder("a server that is just starting", "an address not known yet", 0, None, None)
-
-
 async def _bring_up_to_date(settings: Settings, engines: Engines, emit: Emit) -> None:
     """A SQLite file is migrated as a matter of course, a Postgres only if told to: others may use it."""
     if engines.dialect == SQLITE or settings.migrate:
@@ -239,6 +208,15 @@ async def _bring_up_to_date(settings: Settings, engines: Engines, emit: Emit) ->
             await migrate.upgrade(settings.database_url)
             emit(SchemaMigrated(before.current, before.head))
     await migrate.require_current(engines.writer)
+
+
+async def _refuse_what_was_copied(engines: Engines, dispatcher: Dispatcher) -> None:
+    """Asked by who dispatches already, so that no copy can begin after it."""
+    try:
+        await copies.require_servable(engines.writer)
+    except NotServed:
+        await dispatcher.release(engines.writer)
+        raise
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import click
 from app.cli.cancel import cancel
 from app.cli.completion import completion
 from app.cli.config import config
+from app.cli.copy import copy, reopen
 from app.cli.explain import explain
 from app.cli.group import Program
 from app.cli.job import job
@@ -40,7 +41,7 @@ main.fill(
         "Jobs": (submit, jobs, job, explain, wait, cancel, retry),
         "Tenants and queues": (tenants, tenant, queues, pause, resume),
         "At work": (worker, top, report),
-        "The service": (serve, migrate, keys, snapshot, reporting_role, config),
+        "The service": (serve, migrate, keys, snapshot, copy, reopen, reporting_role, config),
         "This shell": (completion,),
     }
 )

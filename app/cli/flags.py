@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from app.cli.printable import printable
 from app.errors import FairlaneError
 from app.settings import PREFIX, Settings, read_settings
 
@@ -51,12 +52,12 @@ def finish(work: Coroutine[Any, Any, Answer]) -> Answer:
     try:
         return asyncio.run(work)
     except FairlaneError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(printable(str(error), keep="\n")) from error
     except Exception as error:
         if is_unavailable(error):
-            raise click.ClickException(f"the database cannot be reached: {_first_line(error)}") from error
+            raise click.ClickException(printable(f"the database cannot be reached: {_first_line(error)}")) from error
         if is_forbidden(error) or is_no_database(error):
-            raise click.ClickException(f"the database cannot be used: {_first_line(error)}") from error
+            raise click.ClickException(printable(f"the database cannot be used: {_first_line(error)}")) from error
         raise
 
 

@@ -393,6 +393,38 @@ _BEGIN_ON_SQLITE: Final = text(
 )
 
 
+async def last_seq(connection: AsyncConnection) -> int:
+    """The highest number of `jobs.seq` that was ever given out, or is in the table; 0 if there is none."""
+    return int(await connection.scalar(_LAST_SEQ[connection.dialect.name]) or 0)
+
+
+async def go_on_after(connection: AsyncConnection, seq: int) -> None:
+    """Give out only numbers higher than `seq`, which is that of `last_seq` or higher."""
+    if connection.dialect.name == POSTGRES:
+        await connection.execute(_GO_ON_ON_POSTGRES, {"seq": seq})
+        return
+    await connection.execute(text("DELETE FROM sqlite_sequence WHERE name = 'jobs'"))
+    await connection.execute(text("INSERT INTO sqlite_sequence (name, seq) VALUES ('jobs', :seq)"), {"seq": seq})
+
+
+_LAST_SEQ: Final = {
+    SQLITE: text(
+        "SELECT max((SELECT coalesce(max(seq), 0) FROM jobs),"
+        " (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'jobs'))"
+    ),
+    POSTGRES: text(
+        "SELECT greatest((SELECT max(seq) FROM jobs), (SELECT last_value FROM jobs_seq_seq WHERE is_called), 0)"
+    ),
+}
+_GO_ON_ON_POSTGRES: Final = text("SELECT setval('jobs_seq_seq', greatest(:seq, 1), :seq > 0)")
+
+
+async def learn_statistics(connection: AsyncConnection, tables: Sequence[Table]) -> None:
+    """Let the planner see what has come in bulk. SQLite's is told once and for all, by the migrations."""
+    if connection.dialect.name == POSTGRES:
+        await connection.execute(text(f"ANALYZE {', '.join(table.name for table in tables)}"))
+
+
 # --- Many rows in one statement -----------------------------------------------------------------------------
 
 ROWS_PER_STATEMENT: Final = 1000
@@ -401,14 +433,19 @@ Rows: TypeAlias = Sequence[Mapping[str, Any]]
 
 
 async def select_each(
-    connection: AsyncConnection, table: Table, rows: Rows, *, keys: Sequence[str]
+    connection: AsyncConnection,
+    table: Table,
+    rows: Rows,
+    *,
+    keys: Sequence[str],
+    wanted: tuple[ColumnElement[Any], ...] = (),
 ) -> list[Row[*tuple[Any, ...]]]:
-    """The rows of `table` whose `keys` are those of any of `rows`, whole and in no order.
+    """The rows of `table` whose `keys` are those of any of `rows`, whole or what is `wanted` of them, in no order.
 
     Two columns `IN` a list of pairs would be a scan of the whole table on SQLite.
     """
     columns = tuple(table.c[name] for name in keys)
-    return await _execute_each(connection, _select_each(connection.dialect.name, table, columns), columns, rows)
+    return await _execute_each(connection, _select_each(connection.dialect.name, table, columns, wanted), columns, rows)
 
 
 async def insert_each(connection: AsyncConnection, table: Table, rows: Rows, columns: Sequence[str]) -> None:
@@ -465,9 +502,11 @@ async def update_each(
 
 
 @lru_cache(maxsize=64)
-def _select_each(dialect: str, table: Table, columns: tuple[Column[Any], ...]) -> Executable:
+def _select_each(
+    dialect: str, table: Table, columns: tuple[Column[Any], ...], wanted: tuple[ColumnElement[Any], ...]
+) -> Executable:
     given = _GIVEN[dialect](columns)
-    return select(table).where(*(column == given.c[column.name] for column in columns))
+    return select(*(wanted or (table,))).where(*(column == given.c[column.name] for column in columns))
 
 
 @lru_cache(maxsize=64)

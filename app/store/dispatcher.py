@@ -9,6 +9,8 @@ import fcntl
 import os
 import socket
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -21,6 +23,7 @@ from app.clock import Clock
 from app.errors import AnotherDispatcher, DispatchLost
 from app.events import DispatcherAwaited, Emit
 from app.store import dialect
+from app.store.engine import Engines, Timeouts, open_engines, parse_url
 from app.store.schema import dispatcher
 
 ROW: Final = "main"
@@ -161,3 +164,35 @@ async def read_holder(connection: AsyncConnection) -> Holder | None:
     wanted = select(c.holder, c.address, c.epoch, c.expires_at, c.last_time).where(c.name == ROW)
     row = (await connection.execute(wanted)).one_or_none()
     return None if row is None else Holder(*row)
+
+
+@asynccontextmanager
+async def sole_owner(
+    url: str, *, synchronous: str = "full", timeouts: Timeouts | None = None
+) -> AsyncIterator[tuple[Engines, bool]]:
+    """The database, and whether a lock on a file keeps every other server away from it.
+
+    Raises `AnotherDispatcher` if the lock is taken.
+    """
+    address = parse_url(url)
+    async with open_engines(url, synchronous=synchronous, timeouts=timeouts) as engines:
+        if address.dialect != dialect.SQLITE:
+            yield engines, False
+            return
+        lock = FileLock(Path(address.target))
+        if not lock.take():
+            holder = await _holder_of(engines)
+            raise AnotherDispatcher(holder.holder, holder.address)
+        try:
+            yield engines, True
+        finally:
+            lock.release()
+
+
+async def _holder_of(engines: Engines) -> Holder:
+    """Who holds a database whose lock is taken; it may not have written its name yet."""
+    with suppress(Exception):
+        async with engines.reader.begin() as connection:
+            if (holder := await read_holder(connection)) is not None:
+                return holder
+    return Holder("a server that is just starting", "an address not known yet", 0, None, None)

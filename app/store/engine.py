@@ -143,42 +143,42 @@ def open_reports(url: str, timeout_sec: float) -> AsyncEngine:
     return _postgres_engine(address, "fairlane report", settings, wait, {"poolclass": NullPool})
 
 
-def parse_url(url: str) -> Address:
-    """What a person wrote as `FAIRLANE_DATABASE_URL`. Raises `BadSettings` without repeating a password."""
+def parse_url(url: str, called: str = "FAIRLANE_DATABASE_URL") -> Address:
+    """What a person wrote as `called`. Raises `BadSettings` without repeating a password."""
     scheme, separator, _ = url.partition("://")
     if separator and scheme in ("sqlite", "sqlite+aiosqlite"):
-        return Address(SQLITE, _sqlite_file(url))
+        return Address(SQLITE, _sqlite_file(url, called))
     if separator and scheme in ("postgres", "postgresql", "postgresql+asyncpg"):
-        return Address(POSTGRES, _postgres_url(url))
+        return Address(POSTGRES, _postgres_url(url, called))
     raise BadSettings(
-        "FAIRLANE_DATABASE_URL must begin with sqlite:/// or postgresql://,"
+        f"{called} must begin with sqlite:/// or postgresql://,"
         " as in sqlite:///fairlane.db or postgresql://user:password@host/fairlane"
     )
 
 
-def _sqlite_file(url: str) -> str:
+def _sqlite_file(url: str, called: str) -> str:
     _, _, rest = url.partition("://")
     file = rest.removeprefix("/")
     if not rest.startswith("/") or not file or ":memory:" in file or file.startswith("file:") or "?" in file:
         raise BadSettings(
-            "FAIRLANE_DATABASE_URL must name a plain file, as in sqlite:///fairlane.db:"
+            f"{called} must name a plain file, as in sqlite:///fairlane.db:"
             " a database in memory is lost with the process, and options after ? are not taken"
         )
     path = Path(file)
     if path.is_dir() or not path.parent.is_dir():
         wrong = "is a folder" if path.is_dir() else "is in a folder that does not exist"
-        raise BadSettings(f"FAIRLANE_DATABASE_URL names the file {file}, which {wrong}")
+        raise BadSettings(f"{called} names the file {file}, which {wrong}")
     refuse_old_sqlite()
     return file
 
 
-def _postgres_url(url: str) -> str:
+def _postgres_url(url: str, called: str) -> str:
     parts = urlsplit(url)
     try:
         if "," not in parts.netloc:  # several hosts each have a port of their own
             _ = parts.port
     except ValueError:
-        raise BadSettings("FAIRLANE_DATABASE_URL has a port that is not a number") from None
+        raise BadSettings(f"{called} has a port that is not a number") from None
     # SQLAlchemy's users write ssl=, everybody else sslmode=.
     query = [("sslmode" if key == "ssl" else key, value) for key, value in parse_qsl(parts.query)]
     # Put together by hand: urlunsplit() leaves out the two slashes where there is no host, as with a socket.

@@ -64,6 +64,8 @@ TR_JOBS_IDENTITY: Final = "tr_jobs_identity"
 TR_JOBS_REQUEST: Final = "tr_jobs_request"
 TR_JOBS_PRIORITY: Final = "tr_jobs_priority"
 TR_JOB_ATTEMPTS_FIXED: Final = "tr_job_attempts_fixed"
+TR_COPIES_INTO_EMPTY: Final = "tr_copies_into_empty"
+TR_COPIES_FIXED: Final = "tr_copies_fixed"
 
 
 def _check(name: str, sql: str) -> CheckConstraint:
@@ -332,6 +334,23 @@ api_keys: Final = Table(
     sqlite_strict=True,
 )
 Index(None, api_keys.c.session_of)
+
+# What this database was copied from (`in`) or into (`out`): `app.store.copies`. While the first is not finished, jobs
+# may come in the middle of their life. Nobody serves half a copy, nor what was copied away.
+copies: Final = Table(
+    "copies",
+    metadata,
+    Column("direction", PlainText, primary_key=True),
+    Column("id", HexId, nullable=False),  # the same on both sides
+    Column("other", PlainText, nullable=False),
+    Column("begun_at", Moment, nullable=False),
+    Column("position", PlainText),
+    Column("finished_at", Moment),
+    _check("direction", "direction IN ('in', 'out')"),
+    *_times("begun_at", "finished_at"),
+    _ids("id"),
+    sqlite_strict=True,
+)
 
 
 # --- The figures of hours that are over, made once by `app.store.rollups`. They refer to no other table: they stay

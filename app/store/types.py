@@ -195,6 +195,16 @@ class Json(TypeDecorator[Any]):
         return json_from_text(value)
 
 
+class JsonText(TypeDecorator[str]):
+    """The text of JSON as it stands, on the way in, with all its digits. On the way out ask for it as text."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(Text() if dialect.name == "sqlite" else _NativeJson())
+
+
 class Flag(TypeDecorator[bool]):
     """True or false; 1 and 0 on SQLite, where a CHECK allows no other number."""
 

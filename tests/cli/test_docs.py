@@ -25,6 +25,8 @@ DIFFERS = (
     (re.compile(r"^\[WORKER\].*\n", re.MULTILINE), ""),
     (re.compile(r"\(byte \d+\)|invalid character|expected 'null'"), "<malformed>"),
     (re.compile(r"\d+\.\d MB"), "<size> MB"),
+    (re.compile(r"digest [0-9a-f]{16}"), "digest <digest>"),
+    (re.compile(r"sqlite:///\S+/(\w+\.db)"), r"sqlite:///<folder>/\1"),
     (re.compile(r" +"), " "),
 )
 
