@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
 
 from app.errors import BadSettings
 from app.keys import without_secrets
@@ -208,17 +207,14 @@ _NOT_THE_SERVICES: Final = frozenset(
 """Variables that others know: a service that is started where they are set is not refused for them."""
 
 
-def without_password(url: str) -> str:
-    """The address with `***` in place of a password."""
-    try:
-        parts = urlsplit(url)
-        password = parts.password
-    except ValueError:
-        return "***"
-    if password is None:
-        return url
-    user, host = parts.username or "", parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{user}:***@{host}"))
+def without_password(text: str) -> str:
+    """The text with `***` in place of each password of an address in it, also where the address is no good."""
+    return _PASSWORD_ASKED_FOR.sub(r"\1***", _PASSWORD_OF_USER.sub(r"\1***@", text))
+
+
+# The second way: a `/`, `?` or `#` in a password, which must be written as %2F, %3F, %23 to be understood.
+_PASSWORD_OF_USER: Final = re.compile(r"(://[^\s/?#@:]*:)(?:[^\s/?#]*@|\S*@)")
+_PASSWORD_ASKED_FOR: Final = re.compile(r"([?&](?:ssl)?password=)[^\s&]*", re.IGNORECASE)
 
 
 def _as_text(value: object, none: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.errors import BadSettings
-from app.settings import Settings, read_settings
+from app.settings import Settings, read_settings, without_password
 
 STRANGE = ("", " ", "-1", "1e400", "NaN", "٣", "9" * 30, "a b", "\0", "ä:1", "true,false", "any,")
 FREE_TEXT = {"host", "database_url", "hosts"}
@@ -68,3 +68,42 @@ def test_what_is_shown_can_be_set_again() -> None:
     }
     for settings in (read_settings({}), read_settings(unusual)):
         assert read_settings(settings.shown()) == settings
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql://me:secret@host:5432/x", "postgresql://me:***@host:5432/x"),
+        ("postgresql://:secret@host/x", "postgresql://:***@host/x"),
+        ("postgresql://me:se@cr:et@one:1,two:2/x", "postgresql://me:***@one:1,two:2/x"),
+        (
+            "postgresql://me@host/x?password=secret&sslmode=require",
+            "postgresql://me@host/x?password=***&sslmode=require",
+        ),
+        (
+            "postgres://host/x?a=b&Password=se%63ret&sslpassword=secret",
+            "postgres://host/x?a=b&Password=***&sslpassword=***",
+        ),
+        ("postgresql:///x?host=/run&password=se#cret/?secret", "postgresql:///x?host=/run&password=***"),
+        ("postgresql://me:se/c?r#e@t@host/x", "postgresql://me:***@host/x"),
+        ("postgresql://me:secret@[::1/x", "postgresql://me:***@[::1/x"),
+        (
+            "an argument (postgresql://me:secret@host/x), and (http://you:secret@host)",
+            "an argument (postgresql://me:***@host/x), and (http://you:***@host)",
+        ),
+        *(
+            (alike, alike)
+            for alike in (
+                "postgresql://me@host:5432/x?passfile=/secret",
+                "postgresql://host:5432/x?application_name=lanes",
+                "sqlite:////folder:1/me@home.db",
+                "sqlite:///password=1.db",
+                "",
+            )
+        ),
+    ],
+)
+def test_no_password_is_shown(address: str, shown: str) -> None:
+    assert without_password(address) == shown
+    if address:
+        assert read_settings({"FAIRLANE_DATABASE_URL": address}).shown()["FAIRLANE_DATABASE_URL"] == shown

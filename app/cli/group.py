@@ -11,6 +11,8 @@ import click
 
 from app.cli.exits import MEANINGS, Exit, stopped
 from app.client import FairlaneError
+from app.keys import without_secrets
+from app.settings import without_password
 
 
 class Program(click.Group):
@@ -49,6 +51,10 @@ class Program(click.Group):
             return super().invoke(ctx)
         except FairlaneError as error:
             raise stopped(error) from error
+        except click.UsageError as error:
+            # It repeats what is out of place. Each kind of it puts other words around them, when it is shown.
+            error.message = without_secrets(without_password(error.message))  # type: ignore[misc] # but for this
+            raise
         except KeyboardInterrupt:
             click.echo(err=True)
             ctx.exit(Exit.INTERRUPTED)

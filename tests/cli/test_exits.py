@@ -13,6 +13,7 @@ import pytest
 from app.cli import main
 from app.cli.exits import sentence_of
 from app.client import DeadlineExceeded, Unavailable
+from app.keys import Key
 from tests.cli.running import PROGRAM, Fairlane, environ
 from tests.databases import Database
 from tests.served import PATIENCE_SEC, serving
@@ -77,6 +78,14 @@ def test_an_address_that_is_none(url: str) -> None:
 def test_an_address_where_something_else_answers(fairlane: Fairlane) -> None:
     result = Fairlane(fairlane.url + "/nowhere")("jobs", code=3)
     assert "nothing is served at this path" in result.output
+
+
+@pytest.mark.parametrize("command", ["{}", "keys {}", "jobs {}", "jobs --limit {}", "jobs --url {}", "report {}"])
+def test_what_is_out_of_place_is_repeated_without_what_is_secret(away: Fairlane, command: str) -> None:
+    told = away(*command.format("postgresql://me:secret@host/x").split(), code=2).output
+    assert "postgresql://me:***@host/x" in told
+    key = Key.new()
+    assert key.secret not in away(*command.format(key.text).split(), code=2).output
 
 
 @pytest.mark.parametrize("command", [name for name in main.commands if name not in ("tenant", "migrate")])
