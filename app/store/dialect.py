@@ -128,7 +128,10 @@ def prepare_postgres(engine: AsyncEngine) -> None:
         connection.driver_connection.terminate()  # to take leave of a connection that may be dead takes seconds
 
     def look_at(failure: ExceptionContext) -> None:
-        if isinstance(failure.original_exception.__cause__, asyncpg.InternalClientError):
+        told = failure.original_exception.__cause__
+        if isinstance(told, asyncpg.ClientConfigurationError):
+            raise BadSettings(f"the database's address is wrong: {told}")
+        if isinstance(told, asyncpg.InternalClientError):
             failure.is_disconnect = True
         _forget_values(failure)
 

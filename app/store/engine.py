@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from sqlalchemy import URL, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -168,21 +168,52 @@ def _sqlite_file(url: str, called: str) -> str:
     if path.is_dir() or not path.parent.is_dir():
         wrong = "is a folder" if path.is_dir() else "is in a folder that does not exist"
         raise BadSettings(f"{called} names the file {file}, which {wrong}")
+    if not _may_be_sqlite(path):
+        raise BadSettings(f"{called} names the file {file}, which is no SQLite database")
     refuse_old_sqlite()
     return file
 
 
-def _postgres_url(url: str, called: str) -> str:
-    parts = urlsplit(url)
+def _may_be_sqlite(path: Path) -> bool:
+    """Whether it begins like one, or is still to become one. Whether we may read it, SQLite will say."""
     try:
-        if "," not in parts.netloc:  # several hosts each have a port of their own
-            _ = parts.port
-    except ValueError:
-        raise BadSettings(f"{called} has a port that is not a number") from None
+        with path.open("rb") as file:
+            return file.read(len(_SQLITE_BEGINS)) in (b"", _SQLITE_BEGINS)
+    except OSError:
+        return True
+
+
+_SQLITE_BEGINS: Final = b"SQLite format 3\0"
+
+
+def _postgres_url(url: str, called: str) -> str:
+    parts = _split(url, called)
+    for host in parts.netloc.rpartition("@")[2].split(","):  # several each have a port of their own
+        _refuse_no_host(_split(f"//{host}", called), called)
     # SQLAlchemy's users write ssl=, everybody else sslmode=.
     query = [("sslmode" if key == "ssl" else key, value) for key, value in parse_qsl(parts.query)]
     # Put together by hand: urlunsplit() leaves out the two slashes where there is no host, as with a socket.
     return f"postgresql://{parts.netloc}{parts.path}" + (f"?{urlencode(query)}" if query else "")
+
+
+def _split(url: str, called: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:
+        raise BadSettings(f"{called} has brackets around a host that is no IPv6 address") from None
+
+
+def _refuse_no_host(parts: SplitResult, called: str) -> None:
+    try:
+        _ = parts.port
+    except ValueError:
+        raise BadSettings(f"{called} has a port that is not a number") from None
+    if unquote(host := parts.hostname or "").startswith("/"):
+        return  # a socket's folder
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise BadSettings(f"{called} has a host that can be no name") from None
 
 
 def _pool(size: int, wait: Timeouts) -> dict[str, Any]:

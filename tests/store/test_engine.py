@@ -163,7 +163,9 @@ async def test_nothing_of_a_row_is_in_an_error_or_a_repr(engines: Engines) -> No
         ("postgresql://u:p%40x@db:5433/fair", "postgresql://u:p%40x@db:5433/fair"),
         ("postgresql+asyncpg://u:p@db/fair?ssl=require", "postgresql://u:p@db/fair?sslmode=require"),
         ("postgresql://db1:5432,db2:5432/fair", "postgresql://db1:5432,db2:5432/fair"),
+        ("postgresql://[::1]:5432,db2/fair", "postgresql://[::1]:5432,db2/fair"),
         ("postgresql:///fair?host=/run/postgresql", "postgresql:///fair?host=%2Frun%2Fpostgresql"),
+        (f"postgresql://%2F{'x' * 64}/fair", f"postgresql://%2F{'x' * 64}/fair"),
     ],
 )
 def test_a_url_that_is_taken(url: str, target: str) -> None:
@@ -187,6 +189,11 @@ def test_a_url_that_is_taken(url: str, target: str) -> None:
         ("sqlite:///no/such/folder/fairlane.db", "folder that does not exist"),
         ("sqlite:///.", "is a folder"),
         ("postgresql://u:hunter2@db:port/fair", "port"),
+        ("postgresql://u:hunter2@db1:5432,db2:port/fair", "port"),
+        ("postgresql://u:hunter2@[::1/fair", "brackets"),
+        ("postgresql://u:hunter2@db1,[db2]/fair", "brackets"),
+        ("postgresql://u:hunter2@db..example/fair", "host that can be no name"),
+        (f"postgresql://u:hunter2@{'x' * 64}/fair", "host that can be no name"),
     ],
 )
 def test_a_url_that_is_refused(url: str, sentence: str) -> None:
@@ -196,6 +203,27 @@ def test_a_url_that_is_refused(url: str, sentence: str) -> None:
     assert "hunter2" not in str(refused.value)
     assert str(refused.value).startswith("FAIRLANE_DATABASE_URL")
     assert refused.value.__context__ is None or refused.value.__suppress_context__
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "fairlane.db"
+    for begins in (b"\x7fELF", b"SQLite", b"** This file contains an SQLite 2.1 database **"):
+        file.write_bytes(begins)
+        with pytest.raises(BadSettings, match=rf"names the file {file}, which is no SQLite database"):
+            parse_url(f"sqlite:///{file}")
+        assert file.read_bytes() == begins
+    file.write_bytes(b"")  # as `touch` makes it
+    parse_url(f"sqlite:///{file}")
+
+
+@pytest.mark.parametrize("wrong", ["sslmode=wrong", "gsslib=wrong", "target_session_attrs=wrong"])
+async def test_an_address_that_the_driver_refuses_is_a_bad_setting(wrong: str) -> None:
+    async with open_engines(f"postgresql://u:hunter2@127.0.0.1:1/fair?{wrong}") as engines:
+        for engine in (engines.reader, engines.writer):
+            with pytest.raises(BadSettings, match="the database's address is wrong: ") as refused:
+                async with engine.connect():
+                    pass
+            assert "hunter2" not in str(refused.value)
 
 
 def test_synchronous_is_full_or_normal(tmp_path: Path) -> None:
