@@ -213,7 +213,8 @@ async def _bring_up_to_date(settings: Settings, engines: Engines, emit: Emit) ->
 async def _refuse_what_was_copied(engines: Engines, dispatcher: Dispatcher) -> None:
     """Asked by who dispatches already, so that no copy can begin after it."""
     try:
-        await copies.require_servable(engines.writer)
+        async with engines.writer.connect() as connection:
+            await copies.require_servable(connection)
     except NotServed:
         await dispatcher.release(engines.writer)
         raise

@@ -210,7 +210,7 @@ class _Database:
     def list_keys(self) -> list[ApiKey]:
         from app.store import keys as rows
 
-        return [ApiKey(**_shown(row)) for row in finish(self._do(rows.every)) or ()]
+        return [ApiKey(**_shown(row)) for row in finish(self._do(rows.every, is_change=False)) or ()]
 
     def revoke_key(self, key_id: str) -> ApiKey:
         from app.api.decode import fault_of
@@ -224,9 +224,12 @@ class _Database:
             raise Stopped("key not found", Exit.NOT_FOUND)
         return ApiKey(**_shown(found))
 
-    async def _do(self, work: Callable[[AsyncConnection], Any], *, makes_file: bool = False) -> Any:
-        """In one transaction. A SQLite file that is not there is made, as the service does, or has no keys: None."""
-        from app.store import migrate
+    async def _do(
+        self, work: Callable[[AsyncConnection], Any], *, makes_file: bool = False, is_change: bool = True
+    ) -> Any:
+        """In one transaction. A SQLite file that is not there is made, as the service does, or has no keys: None. What
+        nobody serves is not changed."""
+        from app.store import copies, migrate
         from app.store.dialect import SQLITE
         from app.store.engine import open_engines, parse_url
 
@@ -238,6 +241,8 @@ class _Database:
             async with open_engines(self.url) as engines:
                 await migrate.require_current(engines.writer)
                 async with engines.writer.begin() as connection:
+                    if is_change:
+                        await copies.require_servable(connection)
                     return await work(connection)
 
 

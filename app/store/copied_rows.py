@@ -3,7 +3,8 @@ is. A row that cannot be read or kept is named."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
@@ -26,7 +27,7 @@ from sqlalchemy import (
     tuple_,
 )
 from sqlalchemy.exc import DBAPIError, StatementError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.clock import rfc3339
 from app.errors import FairlaneError
@@ -50,6 +51,8 @@ NOT_COPIED: Final = {
 _LONGEST_WORDS: Final = 300
 """SQLite's driver quotes the whole text that it cannot read."""
 
+Reading: TypeAlias = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
+"""Gives a connection to read with."""
 _Found: TypeAlias = Sequence[Row[*tuple[Any, ...]]]
 _UNUSABLE: Final = (ValueError, TypeError, LookupError, OverflowError, StatementError)
 """What a row raises that was written by other means than ours."""
@@ -81,16 +84,16 @@ class CopiedTable:
         names = [f"{column.name} = {value!r}" for column, value in zip(self._keys, key, strict=True)]
         return f"the row of {self.name} with {' and '.join(names)}"
 
-    async def count(self, engine: AsyncEngine) -> int:
+    async def count(self, reading: Reading) -> int:
         """How many rows there are."""
-        async with engine.connect() as connection:
+        async with reading() as connection:
             counted = select(func.count()).select_from(self.schema).where(self._where)
             return int(await connection.scalar(counted) or 0)
 
-    async def portions(self, engine: AsyncEngine, after: Sequence[Any] = ()) -> AsyncIterator[_Found]:
+    async def portions(self, reading: Reading, after: Sequence[Any] = ()) -> AsyncIterator[_Found]:
         """All rows, or those after a key, by their keys in the order of this database. Raises `NoCopy` if one cannot
         be read."""
-        while rows := await self._portion(engine, after):
+        while rows := await self._portion(reading, after):
             yield rows
             after = self.key_of(rows[-1])
 
@@ -107,21 +110,21 @@ class CopiedTable:
             except _UNUSABLE as error:
                 if dialect.is_unavailable(error):
                     raise
-                return NoCopy(f"{self.called(self.key_of(row))} cannot be kept there: {_words_of(error)}")
+                return NoCopy(f"{self.called(self.key_of(row))} cannot be kept there: {words_of(error)}")
         return None
 
-    async def digest_of(self, engine: AsyncEngine) -> AsyncIterator[Digest]:
+    async def digest_of(self, reading: Reading) -> AsyncIterator[Digest]:
         """The digest of all rows, portion by portion; the last one is that of the table. Raises `NoCopy`."""
         digest = Digest()
         yield digest
-        async for rows in self.portions(engine):
+        async for rows in self.portions(reading):
             digest = digest.plus(self._text(row) for row in rows)
             yield digest
 
-    async def first_difference(self, here: AsyncEngine, there: AsyncEngine) -> str | None:
+    async def first_difference(self, here: Reading, there: Reading) -> str | None:
         """Names a row that is here and not alike there, if there is one. Raises `NoCopy`."""
         async for rows in self.portions(here):
-            async with there.connect() as connection:
+            async with there() as connection:
                 found = await self._same_keys(connection, rows)
             for row in rows:
                 if (other := found.get(str(self.key_of(row)))) is None:
@@ -142,30 +145,30 @@ class CopiedTable:
         except ValueError as error:
             raise NoCopy(f"{self.called(self.key_of(row))} cannot be compared: {error}") from error
 
-    async def _portion(self, engine: AsyncEngine, after: Sequence[Any]) -> _Found:
+    async def _portion(self, reading: Reading, after: Sequence[Any]) -> _Found:
         try:
-            return await self._read(engine, self._select(self._wanted, after))
+            return await self._read(reading, self._select(self._wanted, after))
         except _UNUSABLE as error:
             if dialect.is_unavailable(error):
                 raise
-            raise await self._first_unreadable(engine, after, error) from error
+            raise await self._first_unreadable(reading, after, error) from error
 
-    async def _first_unreadable(self, engine: AsyncEngine, after: Sequence[Any], error: Exception) -> NoCopy:
-        why = _words_of(error)
+    async def _first_unreadable(self, reading: Reading, after: Sequence[Any], error: Exception) -> NoCopy:
+        why = words_of(error)
         try:
-            keys = await self._read(engine, self._select(self._keys, after))
+            keys = await self._read(reading, self._select(self._keys, after))
         except _UNUSABLE:
             return NoCopy(f"a row of {self.name} cannot be read: {why}")
         for key in keys:
             try:
                 whole = select(*self._wanted).where(*(c == value for c, value in zip(self._keys, key, strict=True)))
-                await self._read(engine, whole)
+                await self._read(reading, whole)
             except _UNUSABLE as its_error:
-                return NoCopy(f"{self.called(_to_json(key))} cannot be read: {_words_of(its_error)}")
+                return NoCopy(f"{self.called(_to_json(key))} cannot be read: {words_of(its_error)}")
         return NoCopy(f"a row of {self.name} cannot be read: {why}")
 
-    async def _read(self, engine: AsyncEngine, statement: Select[Any]) -> _Found:
-        async with engine.connect() as connection:
+    async def _read(self, reading: Reading, statement: Select[Any]) -> _Found:
+        async with reading() as connection:
             rows: _Found = (await connection.execute(statement)).all()
         return rows
 
@@ -190,7 +193,7 @@ def _from_json(key: Column[Any], value: Any) -> Any:
     return datetime.fromisoformat(value) if isinstance(key.type, Moment) else value
 
 
-def _words_of(error: BaseException) -> str:
+def words_of(error: BaseException) -> str:
     """What the driver or a type says, without the statement around it."""
     if isinstance(error, DBAPIError) and error.orig is not None:
         error = error.driver_exception

@@ -7,15 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import delete, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.clock import rfc3339
 from app.errors import NotServed
 from app.store.schema import copies
+
+TABLE: Final = str(copies.name)
 
 
 class Direction(StrEnum):
@@ -79,10 +81,9 @@ async def forget(connection: AsyncConnection, direction: Direction) -> None:
     await connection.execute(delete(copies).where(copies.c.direction == direction))
 
 
-async def require_servable(engine: AsyncEngine) -> None:
+async def require_servable(connection: AsyncConnection) -> None:
     """Raises `NotServed` for half a copy, and for a database that was copied into another."""
-    async with engine.connect() as connection:
-        found = await marks(connection)
+    found = await marks(connection)
     if (came := found.get(Direction.IN)) and came.finished_at is None:
         raise NotServed(
             f"this database is an unfinished copy of {came.other}: run the same `fairlane copy` again to finish it"

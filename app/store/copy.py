@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import stat
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -21,11 +21,11 @@ from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.clock import Clock, rfc3339
-from app.errors import AnotherDispatcher, DispatchLost, SchemaOutdated
+from app.errors import AnotherDispatcher, BadSettings, DispatchLost, SchemaOutdated
 from app.events import DispatcherAwaited, Event
 from app.settings import without_password
 from app.store import copies, dialect, migrate
-from app.store.copied_rows import COPIED, TABLES, CopiedTable, NoCopy
+from app.store.copied_rows import COPIED, TABLES, CopiedTable, NoCopy, words_of
 from app.store.copies import Direction, Mark, Position
 from app.store.dispatcher import RENEW_SEC, Dispatcher, read_holder, sole_owner
 from app.store.engine import Address, Engines, Timeouts, open_engines, parse_url
@@ -85,6 +85,24 @@ class _Place:
         """Whether it is a file that is not there."""
         return self.address.dialect == dialect.SQLITE and not Path(self.address.target).exists()
 
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """Which database it is that cannot be used; a copy has two. Raises `NoCopy`."""
+        name = f"{self.called}, {self.shown},"
+        try:
+            yield
+        except AnotherDispatcher as error:
+            raise NoCopy(f"{name} is in use by {error.holder}, listening on {error.address}: stop it first") from error
+        except DispatchLost as error:
+            raise NoCopy(f"{name} was taken over by another server; run the same command again to go on") from error
+        except (BadSettings, SchemaOutdated) as error:
+            raise NoCopy(f"{name} cannot be used: {error}") from error
+        except Exception as error:
+            if not dialect.is_unavailable(error):
+                raise
+            why = words_of(error)
+            raise NoCopy(f"{name} cannot be read or written: {why}; run the same command again to go on") from error
+
 
 @dataclass(frozen=True, slots=True)
 class _Side:
@@ -98,19 +116,27 @@ class _Side:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """Write, as long as nobody else has taken it."""
-        async with self.engines.writer.begin() as connection:
-            await self.dispatcher.prove(connection, self.clock.now())
-            yield connection
+        with self.place.naming():
+            async with self.engines.writer.begin() as connection:
+                await self.dispatcher.prove(connection, self.clock.now())
+                yield connection
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        """Look."""
+        with self.place.naming():
+            async with self.engines.reader.connect() as connection:
+                yield connection
 
     async def marks(self) -> dict[Direction, Mark]:
-        async with self.engines.reader.connect() as connection:
+        async with self.reading() as connection:
             return dict(await copies.marks(connection))
 
 
 async def copy(source_url: str, target_url: str, tell: Tell) -> Copied:
     """Copy the service in the database `source_url` into the empty one `target_url`, or go on with a copy of it.
 
-    Raises `NoCopy`, `BadSettings`, and what a database raises if it is away.
+    Raises `NoCopy`, `BadSettings`.
     """
     source, target = _Place.of("FROM", source_url), _Place.of("TO", target_url)
     _refuse_one_place(source, target)
@@ -118,9 +144,10 @@ async def copy(source_url: str, target_url: str, tell: Tell) -> Copied:
         return done
     clock = Clock()  # one for both: what is given out here is later than what either database was ever given
     async with _holding(source, clock, tell) as here:
-        _make_alike(source, target)
-        if (await migrate.status(target.url)).current is None:
-            await migrate.upgrade(target.url)
+        with target.naming():
+            _make_alike(source, target)
+            if (await migrate.status(target.url)).current is None:
+                await migrate.upgrade(target.url)
         async with _holding(target, clock, tell, besides=here) as there:
             mark = await _begin(here, there)
             await _copy_rows(here, there, mark, tell)
@@ -131,7 +158,7 @@ async def copy(source_url: str, target_url: str, tell: Tell) -> Copied:
 async def reopen(url: str, tell: Tell) -> Mark | None:
     """Let a database be served again that was copied away; what the copy was, None if there was none.
 
-    Raises `NoCopy`, `BadSettings`, and what the database raises if it is away.
+    Raises `NoCopy`, `BadSettings`.
     """
     place = _Place.of("DATABASE", url)
     if place.is_missing:
@@ -173,11 +200,12 @@ async def _finished_before(source: _Place, target: _Place) -> Copied | None:
 
 
 async def _mark_of(place: _Place, direction: Direction) -> Mark | None:
-    found = await migrate.status(place.url)
-    if found.current != found.head:
-        return None
-    async with open_engines(place.url) as engines, engines.reader.connect() as connection:
-        return (await copies.marks(connection)).get(direction)
+    with place.naming():
+        found = await migrate.status(place.url)
+        if found.current != found.head:
+            return None
+        async with open_engines(place.url) as engines, engines.reader.connect() as connection:
+            return (await copies.marks(connection)).get(direction)
 
 
 @asynccontextmanager
@@ -189,22 +217,15 @@ async def _holding(place: _Place, clock: Clock, tell: Tell, besides: _Side | Non
             tell(Step(f"waiting whether {event.holder} still uses {place.called}"))
 
     dispatcher = Dispatcher(clock, emit, "nothing, for it copies")
-    try:
-        async with sole_owner(place.url, timeouts=_PATIENCE) as (engines, is_locked):
+    async with AsyncExitStack() as stack:
+        with place.naming():
+            engines, is_locked = await stack.enter_async_context(sole_owner(place.url, timeouts=_PATIENCE))
             await migrate.require_current(engines.reader)
             await _refuse_the_same(engines, besides)
             await dispatcher.take(engines.writer, locked=is_locked)
-            side = _Side(place, engines, dispatcher, clock)
-            async with _renewing(side):
-                yield side
-    except AnotherDispatcher as error:
-        raise NoCopy(
-            f"{place.called}, {place.shown}, is in use by {error.holder}, listening on {error.address}: stop it first"
-        ) from error
-    except SchemaOutdated as error:
-        raise NoCopy(f"{place.called}, {place.shown}: {error}") from error
-    except DispatchLost as error:
-        raise NoCopy(f"{error}; run the same command again to go on") from error
+        side = _Side(place, engines, dispatcher, clock)
+        await stack.enter_async_context(_renewing(side))
+        yield side
 
 
 async def _refuse_the_same(engines: Engines, besides: _Side | None) -> None:
@@ -284,7 +305,7 @@ async def _begin_anew(here: _Side, there: _Side) -> Mark:
 
 
 async def _refuse_what_is_not_empty(there: _Side) -> None:
-    async with there.engines.reader.connect() as connection:
+    async with there.reading() as connection:
         for table in COPIED:
             rows = (await connection.execute(select(table).limit(2))).all()
             if table is queues and [tuple(row) for row in rows] == [("default", 0, 0, 0, False)]:
@@ -301,8 +322,8 @@ async def _copy_rows(here: _Side, there: _Side, mark: Mark, tell: Tell) -> None:
     reached = mark.position or Position(names[0], ())
     for table in TABLES[names.index(reached.table) :]:
         after = reached.after if table.name == reached.table else ()
-        done, of = await table.count(there.engines.reader), await table.count(here.engines.reader)
-        async for rows in table.portions(here.engines.reader, after):
+        done, of = await table.count(there.reading), await table.count(here.reading)
+        async for rows in table.portions(here.reading, after):
             tell(Step("copying", table.name, done, of))
             await _copy_portion(there, table, rows)
             done += len(rows)
@@ -314,17 +335,18 @@ async def _copy_portion(there: _Side, table: CopiedTable, rows: Sequence[Any]) -
         async with there.transaction() as connection:
             await table.insert(connection, rows)
             await copies.advance(connection, position)
+    except NoCopy:
+        raise
     except Exception as error:
-        if isinstance(error, DispatchLost) or dialect.is_unavailable(error):
-            raise
         if refused := await _first_refused(there, table, rows):
             raise refused from error
         raise
 
 
 async def _first_refused(there: _Side, table: CopiedTable, rows: Sequence[Any]) -> NoCopy | None:
-    async with there.engines.writer.connect() as connection:  # which is rolled back
-        return await table.first_refused(connection, rows)
+    with there.place.naming():
+        async with there.engines.writer.connect() as connection:  # which is rolled back
+            return await table.first_refused(connection, rows)
 
 
 async def _compare(here: _Side, there: _Side, tell: Tell) -> dict[str, Digest]:
@@ -339,14 +361,14 @@ async def _compare(here: _Side, there: _Side, tell: Tell) -> dict[str, Digest]:
 
 
 async def _digest_of(side: _Side, table: CopiedTable, tell: Tell) -> Digest:
-    digest, of = Digest(), await table.count(side.engines.reader)
-    async for digest in table.digest_of(side.engines.reader):
+    digest, of = Digest(), await table.count(side.reading)
+    async for digest in table.digest_of(side.reading):
         tell(Step(f"checking {side.place.called}", table.name, digest.rows, of))
     return digest
 
 
 async def _difference(here: _Side, there: _Side, table: CopiedTable, ours: Digest, theirs: Digest) -> NoCopy:
-    one, other = here.engines.reader, there.engines.reader
+    one, other = here.reading, there.reading
     found = await table.first_difference(one, other) or await table.first_difference(other, one)
     return NoCopy(
         f"the copy is not the same: {table.name} has {ours.rows} rows in FROM (digest {ours}) and {theirs.rows} in TO"
@@ -358,7 +380,7 @@ async def _difference(here: _Side, there: _Side, table: CopiedTable, ours: Diges
 async def _finish(here: _Side, there: _Side, mark: Mark, digests: dict[str, Digest], tell: Tell) -> Copied:
     """FROM first: cut in between, neither is served, and the same command finishes it."""
     tell(Step("finishing"))
-    async with there.engines.writer.begin() as connection:
+    async with there.transaction() as connection:
         await dialect.learn_statistics(connection, COPIED)
     async with here.transaction() as connection:
         last = await dialect.last_seq(connection)

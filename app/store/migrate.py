@@ -3,8 +3,10 @@ transaction on both engines: all of it is there afterwards or none, and two runs
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Final
@@ -13,13 +15,19 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection
-from sqlalchemy.ext.asyncio import AsyncEngine
+from alembic.util import CommandError
+from sqlalchemy import Connection, inspect
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 import app
-from app.errors import SchemaOutdated
+from app.errors import BadSettings, NotServed, SchemaOutdated
+from app.store import copies
 from app.store.dialect import POSTGRES, SQLITE
 from app.store.engine import Address, open_engines, open_migrator, parse_url
+from app.store.schema import metadata
+
+BASE: Final = "base"
+"""The revision of a database in which nothing is."""
 
 _LOCK: Final = 0x466169726C616E65  # "Fairlane", as the number of a Postgres advisory lock
 
@@ -34,13 +42,31 @@ class Status:
 
 
 async def upgrade(url: str, revision: str = "head") -> None:
-    """Applies every migration up to `revision`. Does nothing if they are applied."""
+    """Applies every migration up to `revision`. Does nothing if they are applied.
+
+    Raises `BadSettings` if there are tables of the same names that are not ours.
+    """
     await _in_one_transaction(url, lambda config: command.upgrade(config, revision))
 
 
 async def downgrade(url: str, revision: str) -> None:
-    """Takes back every migration after `revision`; `base` takes back all of them, and every row with them."""
-    await _in_one_transaction(url, lambda config: command.downgrade(config, revision))
+    """Takes back every migration after `revision`; `BASE` takes back all of them, and every row with them.
+
+    Raises `NotServed` for half a copy and what was copied away: nothing would say any more that nobody may serve it.
+    """
+    async with _transaction(url) as connection:
+        if revision != BASE:
+            await _refuse_to_forget_a_copy(connection)
+        await _run(connection, lambda config: command.downgrade(config, revision))
+
+
+async def _refuse_to_forget_a_copy(connection: AsyncConnection) -> None:
+    if not await connection.run_sync(lambda plain: inspect(plain).has_table(copies.TABLE)):
+        return
+    try:
+        await copies.require_servable(connection)
+    except NotServed as error:
+        raise NotServed(f"an older schema cannot say it, so it is not taken back: {error}") from error
 
 
 async def status(url: str) -> Status:
@@ -69,9 +95,19 @@ def migrate_within(connection: Connection, run: Callable[[], None]) -> None:
     """Runs migrations inside the transaction that is open on `connection`, alone among all who migrate."""
     if connection.dialect.name == POSTGRES:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+    _refuse_tables_of_others(connection)
     run()
     if connection.dialect.name == SQLITE:
         _refuse_dangling(connection)
+
+
+def _refuse_tables_of_others(connection: Connection) -> None:
+    if MigrationContext.configure(connection).get_current_revision() is not None:
+        return
+    if taken := sorted({*inspect(connection).get_table_names()} & {*metadata.tables}):
+        raise BadSettings(
+            f"the database has tables that Fairlane has not made ({', '.join(taken)}): give it a database of its own"
+        )
 
 
 def _refuse_dangling(connection: Connection) -> None:
@@ -86,18 +122,30 @@ def _refuse_dangling(connection: Connection) -> None:
 
 
 async def _in_one_transaction(url: str, run: Callable[[Config], None]) -> None:
-    engine = open_migrator(url)
+    async with _transaction(url) as connection:
+        await _run(connection, run)
 
-    def run_on(connection: Connection) -> None:
+
+@asynccontextmanager
+async def _transaction(url: str) -> AsyncIterator[AsyncConnection]:
+    engine = open_migrator(url)
+    try:
+        async with engine.begin() as connection:
+            yield connection
+    finally:
+        await engine.dispose()
+
+
+async def _run(connection: AsyncConnection, run: Callable[[Config], None]) -> None:
+    def run_on(plain: Connection) -> None:
         config = alembic_config()
-        config.attributes["connection"] = connection
+        config.attributes["connection"] = plain
         run(config)
 
     try:
-        async with engine.begin() as connection:
-            await connection.run_sync(run_on)
-    finally:
-        await engine.dispose()
+        await connection.run_sync(run_on)
+    except CommandError as error:
+        raise SchemaOutdated(f"{error}; `fairlane migrate status` says where the database stands") from error
 
 
 def alembic_config() -> Config:
@@ -125,8 +173,13 @@ async def _status_of(engine: AsyncEngine) -> Status:
 
 
 def _status(current: str | None) -> Status:
-    newest_first = [script.revision for script in ScriptDirectory.from_config(alembic_config()).walk_revisions()]
+    newest_first = _newest_first(_migrations())
     # A revision that is not among ours is a newer version's, and misses none of them.
     missing = takewhile(lambda revision: revision != current, newest_first)
     pending = tuple(missing) if current is None or current in newest_first else ()
     return Status(current, newest_first[0], pending[::-1])
+
+
+@cache
+def _newest_first(_folder: Path) -> tuple[str, ...]:
+    return tuple(script.revision for script in ScriptDirectory.from_config(alembic_config()).walk_revisions())

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 from click.testing import CliRunner
 
 from app.cli import main
+from app.errors import NotServed
+from app.main import running
 from app.settings import without_password
 from app.store import migrate
+from tests.api.asgi import app_of, client_of
 from tests.cli.running import Fairlane, environ
 from tests.copy.moving import Pair, add_jobs, everything, marks
 from tests.databases import Database, Sqlite
-from tests.served import serving, start
+from tests.flow.harness import service, settings_for
+from tests.served import serving
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -34,19 +41,24 @@ def copy(source: Database, target: Database, code: int = 0) -> str:
 
 
 async def refused_start(database: Database) -> str:
-    """What a service that does not start prints."""
-    served = await start(database.url)
-    assert await served.exited() == 1
-    assert "Traceback" not in served.text
-    return served.text
+    """What a service says that does not start."""
+    with pytest.raises(NotServed) as refused:
+        async with service(database):
+            pass
+    return str(refused.value)
+
+
+@asynccontextmanager
+async def client_in_this_process(database: Database) -> AsyncIterator[httpx.AsyncClient]:
+    async with running(settings_for(database), lambda _: None, "test") as made, client_of(app_of(made)) as client:
+        yield client
 
 
 async def test_life_goes_on_in_the_other_database(unlike: Pair) -> None:
     job = {"tenant": "acme", "test_suite": "suite"}
-    async with serving(unlike.source.url) as served, served.client() as client:
+    async with client_in_this_process(unlike.source) as client:
         made = await client.post("/jobs", json=job, headers={"Idempotency-Key": "once"})
         [claimed] = (await client.post("/jobs/claim", json={"worker": "w", "start": True})).json()["jobs"]
-        await served.stop()
     told = await asyncio.to_thread(copy, unlike.source, unlike.target)
     assert re.search(r"\njobs +1 rows, digest [0-9a-f]{16}, the same in both\n", told)
 
@@ -84,7 +96,7 @@ async def test_half_a_copy_is_not_served_nor_its_source_before_it_is_opened_agai
     assert f"is an unfinished copy of {source.url}: run the same" in await refused_start(target)
 
     assert shown(target) in await asyncio.to_thread(fairlane, "reopen", source.url)
-    async with serving(source.url):
+    async with service(source):
         pass
     given_up = await asyncio.to_thread(copy, source, target, code=1)
     assert f"TO, {shown(target)}, holds an unfinished copy of {source.url} that is not this one of FROM" in given_up
@@ -127,7 +139,9 @@ async def test_both_have_the_schema_of_this_version(files: Pair, version: str) -
     await files.source.execute(f"UPDATE alembic_version SET version_num = '{version}'")
     for pair, called in ((files, "FROM"), (Pair(files.target, files.source), "TO")):
         told = await asyncio.to_thread(copy, pair.source, pair.target, code=1)
-        assert re.match(f"Error: {called}, .*: the database's schema .* (older|newer) than this version's", told)
+        assert re.match(
+            f"Error: {called}, .*, cannot be used: the database's schema .* (older|newer) than this version's", told
+        )
 
 
 @pytest.mark.parametrize(
@@ -141,7 +155,21 @@ async def test_both_have_the_schema_of_this_version(files: Pair, version: str) -
             "FROM names the file /nowhere/x.db, which is in a folder that does not exist",
         ),
         ("sqlite:///no-such.db", "{}", "there is no database at sqlite:///"),
-        ("{}", "postgresql://user:secret@127.0.0.1:9/x", "the database cannot be reached"),
+        (
+            "{}",
+            "postgresql://user:secret@127.0.0.1:9/x",
+            "TO, postgresql://user:***@127.0.0.1:9/x, cannot be read or written: ",
+        ),
+        (
+            "postgresql://user:secret@127.0.0.1:9/x?password=secret",
+            "{}",
+            "FROM, postgresql://user:***@127.0.0.1:9/x, cannot be ",
+        ),
+        (
+            "{}",
+            "postgresql://h/x?sslmode=secret",
+            "TO, postgresql://h/x, cannot be used: the database's address is wrong: `sslmode`",
+        ),
     ],
 )
 def test_what_cannot_be_is_said_in_words(files: Pair, source: str, target: str, words: str) -> None:

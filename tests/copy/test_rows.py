@@ -11,11 +11,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.scheduling.job import State
 from app.store import copied_rows
-from app.store.copied_rows import COPIED, NOT_COPIED, TABLES, CopiedTable, NoCopy
+from app.store.copied_rows import COPIED, NOT_COPIED, TABLES, CopiedTable, NoCopy, Reading
 from app.store.sameness import Digest
 from app.store.schema import metadata
 from tests.copy.moving import Pair, add_jobs, everything, fill, marks, next_seq
@@ -191,10 +190,10 @@ async def test_a_change_by_hand_is_found_and_the_copy_not_finished(
     calls = itertools.count()
     as_it_is = CopiedTable.digest_of
 
-    async def digest_of(self: CopiedTable, engine: AsyncEngine) -> AsyncIterator[Digest]:
+    async def digest_of(self: CopiedTable, reading: Reading) -> AsyncIterator[Digest]:
         if next(calls) == 0:  # all is copied, and nothing compared
             await getattr(pair, side).execute(change)
-        async for digest in as_it_is(self, engine):
+        async for digest in as_it_is(self, reading):
             yield digest
 
     monkeypatch.setattr(CopiedTable, "digest_of", digest_of)

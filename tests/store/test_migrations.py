@@ -16,7 +16,7 @@ from typing import TypeAlias
 import pytest
 from alembic import command
 
-from app.errors import SchemaOutdated
+from app.errors import BadSettings, SchemaOutdated
 from app.scheduling.job import State
 from app.store import migrate
 from app.store.engine import open_engines, open_migrator
@@ -84,6 +84,21 @@ async def test_the_schema_must_be_this_versions(database: Database, empty_databa
 
 async def test_autogenerate_finds_nothing_to_do(database: Database) -> None:
     await migrate._in_one_transaction(database.url, command.check)
+
+
+async def test_a_database_of_others_is_left_as_it_is(empty_database: Database) -> None:
+    await empty_database.execute("CREATE TABLE queues (theirs INTEGER)")
+    with pytest.raises(
+        BadSettings, match=r"tables that Fairlane has not made \(queues\): give it a database of its own"
+    ):
+        await migrate.upgrade(empty_database.url)
+    assert await tables(empty_database) == {"queues"}
+
+
+async def test_a_revision_that_is_none_of_ours(database: Database) -> None:
+    for go_to in (migrate.upgrade, migrate.downgrade):
+        with pytest.raises(SchemaOutdated, match="'nonsense'; `fairlane migrate status` says where"):
+            await go_to(database.url, "nonsense")
 
 
 # --- what was built is what the application believes: CHECKs and defaults too, which autogenerate misses ---
