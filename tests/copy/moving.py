@@ -6,6 +6,7 @@ import decimal
 import json
 import random
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -17,9 +18,10 @@ from app.scheduling.job import State
 from app.store import copy as copies
 from app.store.copied_rows import COPIED
 from app.store.copy import Copied, Step
+from app.store.schema import HOURLY
 from app.store.types import Json, Moment
 from tests.databases import Database
-from tests.store.rows import NULL, add_job, insert
+from tests.store.rows import NULL, insert, steps_of_job
 
 PAYLOADS: Final = (
     "NULL",
@@ -51,32 +53,33 @@ def ignore(_step: Step) -> None:
 
 async def fill(database: Database, chance: random.Random, jobs: int = 14) -> None:
     """Rows in every table; jobs in every state."""
+    await database.execute(*_filling(chance, jobs))
+
+
+def _filling(chance: random.Random, jobs: int) -> Iterator[str]:
     for name, more in {
         "acme": {},
         "ämilie": {"weight": "3", "rate_per_sec": "0.1", "burst": "9223372036854775807"},
         "Zed": {"unlimited": "true", "max_running": "1", "max_queued": "0", "paused": "true"},
         "zed": {"created_at": TIMES[0], "updated_at": TIMES[2]},
     }.items():
-        await database.execute(insert("tenants", {"name": f"'{name}'", **more}))
+        yield insert("tenants", {"name": f"'{name}'", **more})
     for name in ("other", "Other", "9 to 5", "é"):
         clocks = {c: str(chance.randrange(1 << 63)) for c in ("clock", "since_move", "horizon")}
-        await database.execute(insert("queues", {"name": f"'{name}'", **clocks, "paused": "true"}))
-        await database.execute(
-            insert("lanes", {"queue": f"'{name}'", "tenant": "'zed'", "virtual_time": str(chance.randrange(1 << 63))})
-        )
+        yield insert("queues", {"name": f"'{name}'", **clocks, "paused": "true"})
+        yield insert("lanes", {"queue": f"'{name}'", "tenant": "'zed'", "virtual_time": str(chance.randrange(1 << 63))})
     for key_id, of in ("b" * 32, NULL), ("a" * 32, f"'{'b' * 32}'"):  # a login whose id is the smaller one
         key = {"id": f"'{key_id}'", "name": "'key'", "role": "'worker'", "queues": """'["b", "a"]'""", "session_of": of}
-        await database.execute(insert("api_keys", {**key, "digest": f"'{chance.getrandbits(256):064x}'"}))
+        yield insert("api_keys", {**key, "digest": f"'{chance.getrandbits(256):064x}'"})
     for n in range(jobs):
-        await _add(database, chance, list(State)[n % len(State)])
-    await database.execute("UPDATE rollups SET until = '2026-01-31T12:00:00.000000Z'")
-    for table in ("hourly_tenants", "hourly_fairness", "hourly_suites", "hourly_workers", "minutely_queues"):
-        await _add_figures(database, chance, table)
+        yield from _a_job(chance, list(State)[n % len(State)])
+    yield "UPDATE rollups SET until = '2026-01-31T12:00:00.000000Z'"
+    for table in HOURLY:
+        yield from _figures(chance, table)
 
 
-async def _add(database: Database, chance: random.Random, state: State) -> None:
-    seq = await add_job(
-        database,
+def _a_job(chance: random.Random, state: State) -> Iterator[str]:
+    yield from steps_of_job(
         state,
         test_suite=chance.choice(TEXTS),
         queue=chance.choice(("'default'", "'other'", "'é'")),
@@ -90,7 +93,7 @@ async def _add(database: Database, chance: random.Random, state: State) -> None:
     )
     for number in range(chance.randrange(4)):
         attempt = {
-            "job_id": f"(SELECT id FROM jobs WHERE seq = {seq})",
+            "job_id": "(SELECT id FROM jobs ORDER BY seq DESC LIMIT 1)",
             "number": str(number + 1),
             "token": f"'{chance.getrandbits(64)}'",
             "worker": chance.choice(TEXTS),
@@ -100,28 +103,26 @@ async def _add(database: Database, chance: random.Random, state: State) -> None:
             "weight": "1000",
             "cost": "1",
         }
-        await database.execute(insert("job_attempts", attempt))
+        yield insert("job_attempts", attempt)
 
 
-async def _add_figures(database: Database, chance: random.Random, table: str) -> None:
-    columns = {table.name: table for table in COPIED}[table].columns
+def _figures(chance: random.Random, table: Table) -> Iterator[str]:
     for _ in range(5):
         row = {}
-        for column in columns:
+        for column in table.columns:
             if isinstance(column.type, Moment):
                 row[column.name] = f"'2026-01-{chance.randrange(10, 29)}T{chance.randrange(10, 24)}:00:00.000000Z'"
             elif column.primary_key:
                 row[column.name] = f"'{chance.choice('aAbBzZäÄ')} {chance.randrange(1000)}'"
             else:
                 row[column.name] = str(chance.randrange(1 << 63))
-        await database.execute(insert(table, row))
+        yield insert(str(table.name), row)
 
 
 async def add_jobs(database: Database, *suites: str) -> None:
     """Pending jobs of a tenant."""
-    await database.execute("INSERT INTO tenants (name) VALUES ('acme')")
-    for suite in suites:
-        await database.execute(f"INSERT INTO jobs (tenant, test_suite) VALUES ('acme', '{suite}')")
+    added = (f"INSERT INTO jobs (tenant, test_suite) VALUES ('acme', '{suite}')" for suite in suites)
+    await database.execute("INSERT INTO tenants (name) VALUES ('acme')", *added)
 
 
 # --- What there is, without any of the code that copies -------------------------------------------------------

@@ -3,6 +3,8 @@ what they hold."""
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from app.flow import lease, tenancy
@@ -10,10 +12,10 @@ from app.flow.submit import JobRequest
 from app.flow.tenancy import TenantSettings
 from app.store import copy as copies
 from tests.copy.moving import Pair, everything, ignore
+from tests.databases import KINDS
+from tests.effort import EFFORT
 from tests.flow.harness import FakeClock, Running, in_one_group, service, token_of
 from tests.flow.scenes import POLICIES, Scene, assert_twins, set_up
-
-pytestmark = pytest.mark.parametrize("policy", POLICIES)
 
 
 async def set_up_more(s: Running) -> Scene:
@@ -43,6 +45,12 @@ async def go_on(s: Running, scene: Scene) -> None:
     await s.submit_all([JobRequest(tenant="paused", test_suite=f"new {n}", priority=n) for n in range(3)])
 
 
+WAYS = list(itertools.product(itertools.product(KINDS, KINDS), POLICIES))
+MOST_UNLIKE = [(("sqlite", "postgres"), "virtual-time"), (("postgres", "sqlite"), "penalty")]
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize(("pair", "policy"), MOST_UNLIKE if EFFORT == 1 else WAYS, indirect=["pair"])
 async def test_what_comes_out_is_what_would_have_come_out(pair: Pair, policy: str) -> None:
     clock = FakeClock()
     async with service(pair.source, clock=clock, policy=policy) as served:

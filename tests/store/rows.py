@@ -63,8 +63,13 @@ async def add_tenant(database: Database, name: str = "acme") -> None:
 async def add_job(database: Database, state: State, **columns: str) -> int:
     """A job of the tenant acme in `state`; its seq. `columns` are SQL for more of its first row."""
     last = "SELECT max(seq) FROM jobs"
-    [(seq,)] = await database.fetch(*_steps(state, cells(state), columns), last)
+    [(seq,)] = await database.fetch(*steps_of_job(state, **columns), last)
     return int(seq)
+
+
+def steps_of_job(state: State, **columns: str) -> list[str]:
+    """The statements of `add_job`, for one transaction with others."""
+    return _steps(state, cells(state), columns)
 
 
 async def step_into(database: Database, state: State, row: Mapping[str, str]) -> None:
