@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.disks import clear, fill, small_disk
 from tests.effort import EFFORT
 from tests.faults.clients import Clients, at_work
-from tests.faults.disk import clear, fill, small_disk
 from tests.faults.postgres import MODES, OwnPostgres, own_server
 from tests.faults.proxy import Proxy
 

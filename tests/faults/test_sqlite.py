@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.databases import Sqlite, SqliteDatabases
+from tests.disks import clear, fill, small_disk
 from tests.effort import EFFORT
 from tests.faults.clients import Clients, at_work
-from tests.faults.disk import clear, fill, small_disk
 
 pytestmark = pytest.mark.torture
 

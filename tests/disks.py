@@ -1,4 +1,4 @@
-"""A disk that can be full."""
+"""Disks that tests may fill."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def small_disk(megabytes: int) -> Iterator[Path]:
             subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-def fill(disk: Path) -> None:
-    """Leave no room."""
+def fill(disk: Path, *, leaving: int = 0) -> None:
+    """Leave no room, or so many bytes."""
     with (disk / "ballast").open("wb", buffering=0) as ballast:
         try:
             while True:
                 ballast.write(bytes(4096))
         except OSError:
-            return
+            ballast.truncate(ballast.tell() - leaving)
 
 
 def clear(disk: Path) -> None:
