@@ -19,7 +19,6 @@ from sqlalchemy import (
     cast,
     column,
     func,
-    insert,
     literal,
     select,
     table,
@@ -72,7 +71,7 @@ class CopiedTable:
         self._keys: tuple[Column[Any], ...] = tuple(schema.primary_key)
         self._are_json = tuple(isinstance(c.type, Json) for c in schema.columns)
         self._wanted = tuple(cast(c, Text).label(c.name) if isinstance(c.type, Json) else c for c in schema.columns)
-        self._insert = insert(_with_json_as_text(schema))
+        self._given = _with_json_as_text(schema)
         self._key_places = [list(schema.columns).index(key) for key in self._keys]
 
     def key_of(self, row: Sequence[Any]) -> list[Any]:
@@ -99,7 +98,7 @@ class CopiedTable:
 
     async def insert(self, connection: AsyncConnection, rows: _Found) -> None:
         """Insert rows. Raises what a row that is refused raises; the transaction is then to be undone."""
-        await connection.execute(self._insert, [row._asdict() for row in rows])
+        await dialect.insert_each(connection, self._given, [row._asdict() for row in rows], self._given.c.keys())
 
     async def first_refused(self, connection: AsyncConnection, rows: _Found) -> NoCopy | None:
         """Which of the rows cannot be inserted, and why. The transaction is then to be undone."""
