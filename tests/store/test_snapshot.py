@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from app.errors import BadSettings
 from app.scheduling.job import State
 from app.store import snapshot
 from app.store.engine import open_engines
@@ -104,7 +105,7 @@ def _no_links(_path: Path, _target: Path) -> None:
         ("postgresql://user:secret@db.example.com/fairlane", "of a Postgres, pg_dump makes one"),
         ("sqlite:///{}/none.db", "there is no database at"),
         ("sqlite:///{}/other.db", "could not be made: no such table: jobs"),
-        ("sqlite:///{}/text.db", "could not be made: file is not a database"),
+        ("sqlite:///{}/text.db", "text.db, which is no SQLite database"),
     ],
 )
 def test_what_cannot_be_copied_is_said_in_a_sentence(tmp_path: Path, url: str, sentence: str) -> None:
@@ -114,7 +115,7 @@ def test_what_cannot_be_copied_is_said_in_a_sentence(tmp_path: Path, url: str, s
     folder = tmp_path / "copies"
     folder.mkdir()
 
-    with pytest.raises(NoSnapshot, match=sentence) as refused:
+    with pytest.raises((NoSnapshot, BadSettings), match=sentence) as refused:
         make(url.format(tmp_path), folder / "copy.db")
 
     assert "secret" not in str(refused.value)
