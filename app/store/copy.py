@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode
 
 from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -33,6 +33,8 @@ from app.store.sameness import Digest
 from app.store.schema import queues, rollups
 
 _PATIENCE: Final = Timeouts(command=3600.0, pool=120.0, lock=30.0)
+_WHERE: Final = frozenset({"host", "port", "user", "dbname", "database"})
+"""What an address may say behind its question mark of where a Postgres is."""
 _NOBODYS: Final = (queues, rollups)
 """What has rows in an empty database too: the queue that a migration makes, and how far nothing was rolled up."""
 
@@ -78,7 +80,9 @@ class _Place:
         """Where it is, for people; nothing of it is secret."""
         if self.address.dialect == dialect.SQLITE:
             return f"sqlite:///{Path(self.address.target).resolve()}"
-        return urlunsplit(urlsplit(without_password(self.url))._replace(query=""))
+        address, _, options = without_password(self.url).partition("?")
+        where = urlencode([(key, value) for key, value in parse_qsl(options) if key in _WHERE], safe="/:,")
+        return f"{address}?{where}" if where else address
 
     @property
     def is_missing(self) -> bool:
@@ -176,7 +180,7 @@ async def reopen(url: str, tell: Tell) -> Mark | None:
 def _refuse_one_place(source: _Place, target: _Place) -> None:
     if source.is_missing:
         raise NoCopy(f"there is no database at {source.shown}")
-    if source.address == target.address or source.shown == target.shown:
+    if source.shown == target.shown:
         raise _same_place()
 
 

@@ -92,20 +92,20 @@ async def test_half_a_copy_is_not_served_nor_its_source_before_it_is_opened_agai
     await source.execute(nul)
     assert "jobs with seq = 2 cannot be kept there" in await asyncio.to_thread(copy, source, target, code=1)
 
-    assert f"a copy of this database into {shown(target)} was begun at" in await refused_start(source)
+    assert re.search(f"a copy of this database into {shown(target)} was begun at", await refused_start(source))
     assert f"is an unfinished copy of {source.url}: run the same" in await refused_start(target)
 
-    assert shown(target) in await asyncio.to_thread(fairlane, "reopen", source.url)
+    assert re.search(shown(target), await asyncio.to_thread(fairlane, "reopen", source.url))
     async with service(source):
         pass
     given_up = await asyncio.to_thread(copy, source, target, code=1)
-    assert f"TO, {shown(target)}, holds an unfinished copy of {source.url} that is not this one of FROM" in given_up
+    assert re.search(f"TO, {shown(target)}, holds an unfinished copy of {source.url} that is not this one", given_up)
     assert "not copied" in await asyncio.to_thread(fairlane, "reopen", source.url)
 
 
 def shown(database: Database) -> str:
-    """A database's address without what is secret, or may be."""
-    return without_password(database.url).partition("?")[0]
+    """A database's address without what is secret, or may be: a pattern."""
+    return re.escape(without_password(database.url).partition("?")[0]) + r"\S*"
 
 
 async def test_a_copy_goes_into_an_empty_database_and_from_one_that_is_not_copied_away(
@@ -164,6 +164,11 @@ async def test_both_have_the_schema_of_this_version(files: Pair, version: str) -
             "postgresql://user:secret@127.0.0.1:9/x?password=secret",
             "{}",
             "FROM, postgresql://user:***@127.0.0.1:9/x, cannot be ",
+        ),
+        (
+            "postgresql://user:secret@/x?host=/none&password=secret",
+            "postgresql://user@/x?host=/nowhere",
+            "FROM, postgresql://user:***@/x?host=/none, cannot be read or written: ",
         ),
         (
             "{}",
