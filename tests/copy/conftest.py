@@ -28,15 +28,16 @@ class Emptied:
     def of(self, databases: Databases, use: str) -> Database:
         """One without rows."""
         if isinstance(databases, SqliteDatabases):
-            return self._create(databases)
+            return self.create(databases)
         if use in self._kept:
             run_apart(self._kept[use].execute(*_EMPTY_POSTGRES))
         else:
-            self._kept[use] = self._create(databases)
+            self._kept[use] = self.create(databases)
         return self._kept[use]
 
-    def _create(self, databases: Databases) -> Database:
-        made = databases.create()
+    def create(self, databases: Databases, *, migrated: bool = True) -> Database:
+        """One that nobody had before."""
+        made = databases.create(migrated=migrated)
         self._made.append((databases, made))
         return made
 
@@ -91,8 +92,6 @@ def postgres_to_sqlite(request: pytest.FixtureRequest, emptied: Emptied) -> Pair
 
 
 @pytest.fixture
-def postgres_without_tables(postgres_databases: Databases) -> Iterator[Database]:
+def postgres_without_tables(postgres_databases: Databases, emptied: Emptied) -> Database:
     """A Postgres as its administrator hands it over."""
-    made = postgres_databases.create(migrated=False)
-    yield made
-    postgres_databases.drop(made)
+    return emptied.create(postgres_databases, migrated=False)

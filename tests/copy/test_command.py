@@ -54,23 +54,24 @@ async def client_in_this_process(database: Database) -> AsyncIterator[httpx.Asyn
         yield client
 
 
-async def test_life_goes_on_in_the_other_database(unlike: Pair) -> None:
+async def test_life_goes_on_in_the_other_database(sqlite_to_postgres: Pair) -> None:
+    source, target = sqlite_to_postgres.source, sqlite_to_postgres.target
     job = {"tenant": "acme", "test_suite": "suite"}
-    async with client_in_this_process(unlike.source) as client:
+    async with client_in_this_process(source) as client:
         made = await client.post("/jobs", json=job, headers={"Idempotency-Key": "once"})
         [claimed] = (await client.post("/jobs/claim", json={"worker": "w", "start": True})).json()["jobs"]
-    told = await asyncio.to_thread(copy, unlike.source, unlike.target)
+    told = await asyncio.to_thread(copy, source, target)
     assert re.search(r"\njobs +1 rows, digest [0-9a-f]{16}, the same in both\n", told)
 
-    assert "was copied into" in await refused_start(unlike.source)
-    async with serving(unlike.target.url) as served, served.client() as client:
+    assert "was copied into" in await refused_start(source)
+    async with serving(target.url) as served, served.client() as client:
         token = {"token": claimed["lease"]["token"]}
         beat = await client.post(f"/jobs/{claimed['id']}/heartbeat", json=token)
         done = await client.post(f"/jobs/{claimed['id']}/complete", json=token)
         again = await client.post("/jobs", json=job, headers={"Idempotency-Key": "once"})
         assert (beat.status_code, done.json()["state"], again.status_code) == (200, "completed", 200)
         assert again.json()["id"] == made.json()["id"]
-        assert (await asyncio.to_thread(copy, unlike.source, unlike.target)).endswith(": nothing to do\n")
+        assert (await asyncio.to_thread(copy, source, target)).endswith(": nothing to do\n")
 
 
 async def test_a_database_that_is_served_is_neither_copied_nor_copied_into(unlike: Pair, tmp_path: Path) -> None:

@@ -76,9 +76,10 @@ def everything_of(database: Database) -> dict[str, list[tuple[object, ...]]]:
 
 @pytest.mark.parametrize("side", [1, 2], ids=["before FROM is marked", "before TO is"])
 async def test_a_copy_that_is_cut_as_it_finishes_is_finished_by_the_next(
-    unlike: Pair, monkeypatch: pytest.MonkeyPatch, side: int
+    sqlite_to_postgres: Pair, monkeypatch: pytest.MonkeyPatch, side: int
 ) -> None:
-    await add_jobs(unlike.source, "only")
+    pair = sqlite_to_postgres
+    await add_jobs(pair.source, "only")
     calls: list[object] = []
     as_it_is = copies.finish_if_unfinished
 
@@ -90,11 +91,11 @@ async def test_a_copy_that_is_cut_as_it_finishes_is_finished_by_the_next(
 
     monkeypatch.setattr(copies, "finish_if_unfinished", finish)
     with pytest.raises(Cut):
-        await unlike.copy()
-    assert not await is_served(unlike.source)
-    assert not await is_served(unlike.target)
+        await pair.copy()
+    assert not await is_served(pair.source)
+    assert not await is_served(pair.target)
 
-    assert (await unlike.copy()).digests is not None
-    assert not await is_served(unlike.source)
-    assert await is_served(unlike.target)
-    assert await everything(unlike.target) == await everything(unlike.source)
+    assert (await pair.copy()).digests is not None
+    assert not await is_served(pair.source)
+    assert await is_served(pair.target)
+    assert await everything(pair.target) == await everything(pair.source)

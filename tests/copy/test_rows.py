@@ -58,13 +58,14 @@ async def test_everything_is_copied(pair: Pair, round_: int) -> None:
     assert await marks(pair.target) == [("in", True)]
 
 
-async def test_a_copy_may_be_copied_on(unlike: Pair, tmp_path: Path) -> None:
-    await fill(unlike.source, random.Random(7))
-    await unlike.copy()
+async def test_a_copy_may_be_copied_on(sqlite_to_postgres: Pair, tmp_path: Path) -> None:
+    pair = sqlite_to_postgres
+    await fill(pair.source, random.Random(7))
+    await pair.copy()
     third = Sqlite(tmp_path / "third.db")  # which is made, with its tables
-    await Pair(unlike.target, third).copy()
-    assert await everything(third) == await everything(unlike.source)
-    assert await marks(unlike.target) == [("in", True), ("out", True)]
+    await Pair(pair.target, third).copy()
+    assert await everything(third) == await everything(pair.source)
+    assert await marks(pair.target) == [("in", True), ("out", True)]
 
 
 async def test_a_postgres_without_tables_is_given_them(files: Pair, postgres_without_tables: Database) -> None:

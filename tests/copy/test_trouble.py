@@ -67,25 +67,26 @@ async def test_the_server_of_the_copy_ends_its_session(sqlite_to_postgres: Pair)
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-async def test_another_takes_over_one_of_the_two(unlike: Pair, side: str) -> None:
+async def test_another_takes_over_one_of_the_two(sqlite_to_postgres: Pair, side: str) -> None:
     """As a server does that finds it silent."""
-    await add_jobs(unlike.source, *map(str, range(10)))
+    pair = sqlite_to_postgres
+    await add_jobs(pair.source, *map(str, range(10)))
     taken: list[Step] = []
 
     def tell(step: Step) -> None:
         if step.table == "jobs" and step.done == 6 and not taken:
             taken.append(step)
-            stolen = getattr(unlike, side).execute("UPDATE dispatcher SET epoch = epoch + 1, expires_at = NULL")
+            stolen = getattr(pair, side).execute("UPDATE dispatcher SET epoch = epoch + 1, expires_at = NULL")
             thread = Thread(target=run_apart, args=(stolen,))
             thread.start()
             thread.join()
 
     called = {"source": "FROM", "target": "TO"}[side]
     with pytest.raises(NoCopy, match=rf"^{called}, .*, was taken over by another server{GO_ON}$"):
-        await copies.copy(unlike.source.url, unlike.target.url, tell)
+        await copies.copy(pair.source.url, pair.target.url, tell)
     assert taken
-    await unlike.copy()
-    assert await everything(unlike.target) == await everything(unlike.source)
+    await pair.copy()
+    assert await everything(pair.target) == await everything(pair.source)
 
 
 async def test_two_at_the_same_time_make_one(unlike: Pair) -> None:
