@@ -512,25 +512,23 @@ async def test_a_login_ends_with_its_key(keys: Keys) -> None:
     assert (answer.status_code, answer.headers["location"]) == (303, "/page/login")
 
 
-@pytest.mark.parametrize(
-    ("referrer", "to"),
-    [
-        ("http://fairlane.test/page/tenant/switch?name=acme&to=paused", "/page/tenant/switch?name=acme&to=paused"),
-        ("http://fairlane.test/", "/"),
-        ("http://fairlane.test//evil.test/", "/"),
-        ("http://fairlane.test/jobs", "/"),
-        ("http://fairlane.test/page/" + "x" * 1000, "/"),
-        ("http://evil.test/page/jobs", "/"),
-        ("http://[", "/"),
-        ("", "/"),
-    ],
-)
-async def test_a_form_that_came_too_late_is_to_be_had_again(keys: Keys, referrer: str, to: str) -> None:
-    form = {"name": "acme", "to": "paused"}
-    answer = await keys.client.post("/page/tenant/switch", data=form, headers=ORIGIN | {"Referer": referrer})
-    assert answer.status_code == 303
-    shown = await keys.client.get(answer.headers["location"])
-    assert [unescape(found) for found in re.findall(r'name="to" value="([^"]*)"', shown.text)] == [to]
+async def test_a_form_that_came_too_late_is_to_be_had_again(keys: Keys) -> None:
+    form, asked = {"name": "acme", "to": "paused"}, "/page/tenant/switch?name=acme&to=paused"
+    expected = {
+        f"http://fairlane.test{asked}": asked,
+        "http://fairlane.test/": "/",
+        "http://fairlane.test//evil.test/": "/",
+        "http://fairlane.test/jobs": "/",
+        "http://fairlane.test/page/" + "x" * 1000: "/",
+        "http://evil.test/page/jobs": "/",
+        "http://[": "/",
+        "": "/",
+    }
+    for referrer, to in expected.items():
+        answer = await keys.client.post("/page/tenant/switch", data=form, headers=ORIGIN | {"Referer": referrer})
+        assert answer.status_code == 303
+        shown = await keys.client.get(answer.headers["location"])
+        assert [unescape(found) for found in re.findall(r'name="to" value="([^"]*)"', shown.text)] == [to]
 
 
 @pytest.mark.parametrize(("role", "more"), [("worker", {}), ("tenant", {"tenant": "acme"})])

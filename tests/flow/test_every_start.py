@@ -29,7 +29,7 @@ from tests.flow.harness import service
 
 pytestmark = pytest.mark.torture
 
-FEW: Final = 5
+FEW: Final = 4
 """So many places are tried with little effort."""
 
 NO_FAULT: Final = 0
