@@ -84,9 +84,8 @@ async def serve(settings: Settings, emit: Emit) -> int:
             application = create_app(service.core, service.core.emit, service.meter.scrape)
             await _warn_if_nobody_can_enter(service.core)
             served = traces.around(application) if traces else application
-            _collect_seldom()
             server = _Server(_uvicorn_config(served), lambda: emit(ServerListening(host, port)))
-            with _signals() as signals:
+            with _signals() as signals, _collecting_seldom():
                 serving = asyncio.create_task(server.serve(sockets=[listener]), name="server")
                 exit_code = await _until_asked_to_end(service.core, serving, signals, emit)
                 service.core.phase = Phase.DRAINING
@@ -241,13 +240,20 @@ def _bound_socket(settings: Settings) -> Iterator[socket.socket]:
         yield listener
 
 
-def _collect_seldom() -> None:
+@contextmanager
+def _collecting_seldom() -> Iterator[None]:
     """Python looks for cycles each time so many objects have come, and from time to time at all there are; but what
     waits in memory are no cycles, and to look at a hundred thousand jobs holds everything for half a second. So what
     was recovered is not looked at any more, and the rest less often: a third less work for a batch of jobs."""
+    before = gc.get_threshold()
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
 
 
 def _refuse_to_serve_anybody(settings: Settings, host: str) -> None:

@@ -112,7 +112,7 @@ class TestFaults:
         assert litestar.logging_config is None
         assert litestar.debug is False
 
-    def test_asks_nothing_of_a_request_in_a_thread(self, core: Core) -> None:
+    async def test_asks_nothing_of_a_request_in_a_thread(self, core: Core) -> None:
         routes = create_litestar(core, lambda _: None).routes
         handlers = {handler for route in routes for handler in getattr(route, "route_handlers", ())}
         guards = [guard for handler in handlers for guard in handler.resolve_guards()]

@@ -58,7 +58,18 @@ ASKS: Final[Mapping[str, tuple[Ask, ...]]] = {
         Ask(f"keys revoke {'0' * 32} --url {{url}}", code=3),
     ),
 }
-ASKS_NOBODY: Final = ("serve", "migrate", "config", "report", "snapshot", "reporting-role", "completion", "keys")
+ASKS_NOBODY: Final = (
+    "serve",
+    "migrate",
+    "config",
+    "report",
+    "snapshot",
+    "copy",
+    "reopen",
+    "reporting-role",
+    "completion",
+    "keys",
+)
 
 
 def rows() -> dict[str, str]:

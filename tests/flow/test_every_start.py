@@ -20,7 +20,7 @@ from app import logs, main
 from app.cli import main as program
 from app.clock import Clock
 from app.events import Event, ServerListening
-from app.store import engine, migrate
+from app.store import dispatcher, engine, migrate
 from app.store.engine import Engines
 from tests.databases import Database, Databases
 from tests.effort import EFFORT, chance_of
@@ -75,7 +75,7 @@ def started(database: Database, place: int, fault: Fault, monkeypatch: pytest.Mo
 
             return open_watched
 
-        for module, name in ((main, "open_engines"), (migrate, "open_engines"), (migrate, "open_migrator")):
+        for module, name in ((dispatcher, "open_engines"), (migrate, "open_engines"), (migrate, "open_migrator")):
             patched.setattr(module, name, watching(getattr(engine, name)))
         patched.setattr(main, "_rounds", lambda _: ())
         patched.setattr(logs, "start_logging", lambda *_: hear)

@@ -82,7 +82,7 @@ async def test_a_file_that_is_no_database_is_said_in_a_sentence_and_left_as_it_i
     file, contents = tmp_path / "fairlane.db", b"no database " * 1000
     await asyncio.to_thread(file.write_bytes, contents)
     refusal = await _refusal(f"sqlite:///{file}")
-    assert "the database cannot be used: file is not a database" in refusal
+    assert f"names the file {file}, which is no SQLite database" in refusal
     assert "Traceback" not in refusal
     assert await asyncio.to_thread(file.read_bytes) == contents
 

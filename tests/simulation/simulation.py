@@ -123,7 +123,7 @@ def _inject(patch: pytest.MonkeyPatch, made: Stage) -> None:
     patch.setattr(finish, "random", SimpleNamespace(random=made.random))
     patch.setattr(dispatcher, "uuid", SimpleNamespace(uuid4=lambda: uuid.UUID(bytes=made.bytes(16))))
     patch.setattr(main, "_bring_up_to_date", _nothing)
-    patch.setattr(main, "open_engines", lambda *_, **__: made.engines)
+    patch.setattr(dispatcher, "open_engines", lambda *_, **__: made.engines)
 
 
 async def _nothing(*_: Any) -> None:
