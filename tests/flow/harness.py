@@ -191,12 +191,14 @@ async def service(
     spans: Spans = NO_SPANS,
     **settings: Any,
 ) -> AsyncIterator[Running]:
-    """The service on `database`. Its loop of ticks stands still unless `ticking`: tests tick themselves."""
+    """The service on `database`. Unless it is `ticking`, nothing in it comes by itself: tests tick themselves, and no
+    slow round meets what they do if they take longer than its period."""
     heard = Heard()
     told = settings_for(database, **settings)
     async with running(told, heard, address, clock or FakeClock(), spans) as made:
         if not ticking:
             await made.ticker.stop()
+            await made.housekeeper.stop()
         yield Running(made.core, made.ticker, heard, made.meter)
 
 

@@ -516,7 +516,7 @@ async def test_jobs_of_one_look_are_mended_in_steps_and_named_up_to_a_few(databa
 
 
 async def test_the_service_looks_by_itself(database: Database) -> None:
-    async with service(database, audit_sec=1) as running:
+    async with service(database, ticking=True, audit_sec=1) as running:
         job = await running.submit()
         await by_hand(database, cancel_sql(job))
 
