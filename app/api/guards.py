@@ -29,7 +29,7 @@ def is_job_id(text: str) -> bool:
 
 async def only_while_serving(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
     """No new work while the service starts or drains; all else goes on. (Litestar calls in a thread what does not
-    await, at the price of a tenth of a submit.)"""
+    await, at the price of a sixth of a submit.)"""
     phase = connection.app.state.core.phase
     if phase is not Phase.SERVING:
         raise Unavailable(f"the service is {phase}; send this again in a moment")

@@ -40,8 +40,7 @@ class Judged:
 
 async def finish_many(core: Core, reports: Sequence[Report], holder: Holder = ANYONE) -> list[Judged]:
     """Take each report as `finish.report_each` does, in order; a job that `holder` must not see is not
-    there. Raises `Unavailable` if one could not be written; those that were are answered the same when they are sent
-    again."""
+    there. Raises `Unavailable` if they could not be written; sent again, what was written is answered the same."""
     hidden = await hidden_jobs(core, holder, (report.id for report in reports))
     seen = [finish.Report(report.id, report.token, _ending(report)) for report in reports if report.id not in hidden]
     outcomes = iter(await finish.report_each(core, seen))
@@ -54,25 +53,18 @@ async def heartbeat_many(
     """Beat for each (job, token) as `lease.beat_each` does, in order. Otherwise as `finish_many`."""
     hidden = await hidden_jobs(core, holder, (job_id for job_id, _ in leases))
     ends = iter(await beat_each(core, [Beat(*lease, lease_sec) for lease in leases if lease[0] not in hidden]))
-    return [_prolonged(job_id, NotFound("job") if job_id in hidden else next(ends)) for job_id, _ in leases]
+    return [_judged(job_id, NotFound("job") if job_id in hidden else next(ends)) for job_id, _ in leases]
 
 
 def _ending(report: Report) -> Callable[[Job, datetime], finish.Ending]:
     return finish.completed(report.result) if report.error is None else finish.failed(report.error, retry=report.retry)
 
 
-def _prolonged(job_id: str, outcome: datetime | FairlaneError) -> Judged:
-    if isinstance(outcome, FairlaneError):
-        return _refused(job_id, outcome)
-    return Judged(job_id, ok=True, expires_at=outcome)
-
-
-def _judged(job_id: str, outcome: Job | FairlaneError) -> Judged:
-    if isinstance(outcome, FairlaneError):
-        return _refused(job_id, outcome)
-    return Judged(job_id, ok=True, state=outcome.state)
-
-
-def _refused(job_id: str, error: FairlaneError) -> Judged:
-    state = State(error.state) if isinstance(error, Conflict) else None
-    return Judged(job_id, ok=False, state=state, error=str(error))
+def _judged(job_id: str, outcome: Job | datetime | FairlaneError) -> Judged:
+    match outcome:
+        case Job():
+            return Judged(job_id, ok=True, state=outcome.state)
+        case datetime():
+            return Judged(job_id, ok=True, expires_at=outcome)
+    state = State(outcome.state) if isinstance(outcome, Conflict) else None
+    return Judged(job_id, ok=False, state=state, error=str(outcome))

@@ -205,7 +205,7 @@ async def _lapse(core: Core, tx: Transaction, lease: Lease) -> None:
     connection = await tx.reading()
     job = await jobs.get(connection, lease.job_id)
     if job is None or job.token != lease.token:
-        if job is not None and await attempts.outcome_under(connection, job.id, lease.token) is None:
+        if job is not None and not await attempts.outcomes_under(connection, [(job.id, lease.token)]):
             _ended_by_hand(core, tx, job)
         tx.after_commit(core.leases.drop, lease.job_id)
         return

@@ -13,6 +13,7 @@ from app.store import dialect
 from app.store.schema import job_attempts, jobs
 
 _HELD: Final = (jobs.c.id, jobs.c.token, jobs.c.state)
+_UNDER: Final = (job_attempts.c.job_id, job_attempts.c.token, job_attempts.c.outcome)
 _HOW: Final = (job_attempts.c.ended_at, job_attempts.c.outcome, job_attempts.c.error)
 
 
@@ -49,14 +50,7 @@ async def of_job(connection: AsyncConnection, job_id: str) -> list[Attempt]:
 async def outcomes_under(
     connection: AsyncConnection, leases: Iterable[tuple[str, str]]
 ) -> dict[tuple[str, str], Outcome]:
-    """How the attempts that had these tokens, each of a job, have ended; those that have."""
+    """How the attempts that had these tokens, each of a job, have ended; those that have, and not by hand."""
     rows = [{"job_id": job_id, "token": token} for job_id, token in leases]
-    found = await dialect.select_each(connection, job_attempts, rows, keys=["job_id", "token"])
-    return {(row.job_id, row.token): row.outcome for row in found}
-
-
-async def outcome_under(connection: AsyncConnection, job_id: str, token: str) -> Outcome | None:
-    """How the attempt that had this token has ended; None if it has not, or somebody ended it by hand."""
-    statement = select(job_attempts.c.outcome).where(job_attempts.c.job_id == job_id, job_attempts.c.token == token)
-    outcome = (await connection.execute(statement)).scalar_one_or_none()
-    return None if outcome is None else Outcome(outcome)
+    found = await dialect.select_each(connection, job_attempts, rows, keys=["job_id", "token"], wanted=_UNDER)
+    return {(job_id, token): outcome for job_id, token, outcome in found}

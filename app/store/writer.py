@@ -196,12 +196,14 @@ class Writer:
 
     def _take_group(self) -> list[Write]:
         group: list[Write] = []
-        while self._waiting and len(group) < GROUP_WRITES and sum(len(item.items) for item in group) < GROUP_ITEMS:
+        items = 0
+        while self._waiting and len(group) < GROUP_WRITES and items < GROUP_ITEMS:
             if self._waiting[0].alone and group:
                 break
             item = self._waiting.popleft()
             if item.is_wanted():
                 group.append(item)
+                items += len(item.items)
                 if item.alone:
                     break
         return group
