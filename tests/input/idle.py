@@ -40,6 +40,7 @@ async def connected(served: Served, count: int) -> AsyncIterator[list[socket.soc
     than a file: what is measured meanwhile is the service."""
     where = urlsplit(served.url)
     process = psutil.Process(served.process.pid)
+    await _until_alone(process, where.port)
     open_before = process.num_fds()
     with ExitStack() as stack:
         made: list[socket.socket] = []
@@ -70,6 +71,15 @@ async def took_ms(served: Served) -> list[float]:
 def p99(took: list[float]) -> float:
     """What all but one of a hundred did not exceed."""
     return took[len(took) * 99 // 100]
+
+
+async def _until_alone(process: psutil.Process, port: int | None) -> None:
+    """The connection of a client that has left is an open file until the service has noticed."""
+    async with asyncio.timeout(PATIENCE_SEC):
+        while any(  # noqa: ASYNC110
+            each.status != psutil.CONN_LISTEN and each.laddr.port == port for each in process.net_connections("tcp")
+        ):
+            await asyncio.sleep(0.02)
 
 
 async def _until_open(process: psutil.Process, *, at_least: int = 0, at_most: int = sys.maxsize) -> None:

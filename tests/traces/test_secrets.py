@@ -214,10 +214,9 @@ def first_key(database: Database) -> str:
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
+    environ |= {"FAIRLANE_PORT": "0"} | variables  # whoever has the usual port is not asked to leave
     command = [sys.executable, "-c", "from app.cli import main; main()", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=PATIENCE_SEC, check=False, env=environ | variables
-    )
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SEC, check=False, env=environ)
 
 
 def with_password(url: str, password: str) -> str:
