@@ -10,9 +10,13 @@ from urllib.parse import quote_plus, urlsplit
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page, expect
 
+from app.flow.watch.overview import SHOWN_JOBS
 from tests.databases import Database, Databases
 from tests.page.conftest import Opens
 from tests.served import PATIENCE_SEC, Served, serving
+
+SOON_MS: Final = 5_000
+"""Well below the ten seconds after which a page in which nothing moves looks again."""
 
 EVIL: Final = "<img src=x onerror=alert(1)>"
 
@@ -90,6 +94,27 @@ class TestLive:
             await expect(figures.get_by_role("row").nth(1)).to_be_visible()
         await _ask(served, "POST", f"/jobs/{job['id']}/cancel")
 
+    async def test_a_page_from_a_moment_ago_catches_up(self, empty: Served, opens: Opens) -> None:
+        """The front page is made once for all who look within a second."""
+        async with opens(empty):
+            job = await _submit(empty)
+            async with opens(empty) as page:
+                link = page.get_by_role("link", name=job["id"][-8:]).first
+                await expect(link).to_be_visible(timeout=SOON_MS)
+
+    async def test_the_focus_stays_where_it_was_in_a_list_that_moves_on(self, empty: Served, opens: Opens) -> None:
+        jobs = [await _submit(empty) for _ in range(SHOWN_JOBS)]
+        async with opens(empty) as page:
+            await _is_live(page)
+            newest = page.get_by_role("region", name="Newest")
+            last = newest.get_by_role("link", name=jobs[0]["id"][-8:])
+            await last.focus()
+            for _ in range(3):
+                later = await _submit(empty)
+            await expect(newest.get_by_role("link", name=later["id"][-8:])).to_be_visible()
+            await expect(last).to_have_count(0)
+            await expect(newest.get_by_role("link", name=jobs[3]["id"][-8:])).to_be_focused()
+
     async def test_it_finds_back_after_a_restart(self, sqlite_databases: Databases, opens: Opens) -> None:
         database = sqlite_databases.create()
         async with AsyncExitStack() as stack:
@@ -158,6 +183,7 @@ class TestDoing:
             raise AssertionError(f"no way to {name}")
 
         async with opens(served) as page:
+            await expect(page.get_by_role("link", name=job["id"][-8:]).first).to_be_visible()
             await page.keyboard.press("Tab")
             await expect(page.get_by_role("link", name="Skip to the content")).to_be_in_viewport()
             await page.keyboard.press("Enter")

@@ -35,6 +35,8 @@ async def ring_on_changes(
 
 async def rings(watcher: Watcher, front_page: Shared[str]) -> AsyncIterator[bytes]:
     """What the stream tells, for ever."""
+    await front_page.stale()  # who asks for the bell may have been given one from before its ears were open
+    yield _RING
     while True:
         try:
             async with asyncio.timeout(_LONGEST_SILENCE_SEC):

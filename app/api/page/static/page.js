@@ -11,6 +11,7 @@
   const AGAIN_MS = 2000;
   const LONGEST_PAUSE_MS = 30000;
   const PART = 5;
+  const FOCUSABLE = "a[href], button, input, select, summary, [tabindex]";
   let bell = null;
   let isPaused = false;
   let isLoading = false;
@@ -32,7 +33,15 @@
     if (!part.contains(focused)) return null;
     const alike = focused.id ? `#${CSS.escape(focused.id)}` : focused.getAttribute("href")
       ? `[href="${CSS.escape(focused.getAttribute("href"))}"]` : focused.localName;
-    return { alike, place: [...part.querySelectorAll(alike)].indexOf(focused) };
+    const among = (choice) => [...part.querySelectorAll(choice)].indexOf(focused);
+    return { alike, place: among(alike), stop: among(FOCUSABLE) };
+  }
+
+  // What is gone leaves the focus to what has taken its place: who walks through a list stays where they were in it.
+  function focusAgain(part, { alike, place, stop }) {
+    const [same, stops] = [part.querySelectorAll(alike), part.querySelectorAll(FOCUSABLE)];
+    const next = same[place] ?? same[0] ?? stops[Math.min(stop, stops.length - 1)] ?? document.getElementById("main");
+    next.focus({ preventScroll: true });
   }
 
   function replace(part, fresh) {
@@ -46,10 +55,7 @@
     part.querySelectorAll(".scroll, pre").forEach((each, place) => {
       [each.scrollLeft, each.scrollTop] = scrolled[place] ?? [0, 0];
     });
-    if (focused) {
-      const alike = part.querySelectorAll(focused.alike);
-      (alike[focused.place] ?? alike[0] ?? document.getElementById("main")).focus({ preventScroll: true });
-    }
+    if (focused) focusAgain(part, focused);
   }
 
   async function renew() {
