@@ -42,7 +42,7 @@ bench: $(VENV)/.dev ## measure; figures compare only within one run
 bench-reports: $(VENV)/.dev ## measure reports beside a million jobs; takes half an hour and 3 GB
 	@$(VENV)/bin/python -m tests.reports.bench
 
-audit: $(VENV)/audit/.done ## the locked versions against known advisories; asks pypi.org
+audit: $(VENV)/audit/.done ## the locked versions against known advisories; asks their database
 	@$(VENV)/audit/bin/pip-audit --strict --require-hashes --disable-pip --progress-spinner off \
 		--requirement requirements.lock --requirement requirements-dev.lock
 
