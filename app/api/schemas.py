@@ -3,11 +3,13 @@ from what `flow` gives. Knows no HTTP."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from functools import cache
+from operator import attrgetter
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from app.api.cursor import read_cursor
 from app.api.fields import (
@@ -116,16 +118,28 @@ class SubmitBody(Asked):
             yield FieldError("run_at", "must not stand beside delay_sec")
 
     def to_request(self, idempotency_key: str | None = None) -> JobRequest:
-        wanted = {"idempotency_key": idempotency_key} | self.given()
-        if isinstance(self.run_at, datetime):
-            wanted |= {"run_at": self.run_at.astimezone(UTC), "delay_sec": None}
-        return JobRequest(**wanted)
+        return JobRequest(
+            tenant=self.tenant,
+            test_suite=self.test_suite,
+            queue=self.queue,
+            priority=self.priority,
+            delay_sec=None if self.run_at else self.delay_sec or 0,
+            run_at=self.run_at.astimezone(UTC) if self.run_at else None,
+            payload=self.payload,
+            cost=self.cost,
+            max_attempts=self.max_attempts,
+            timeout_sec=self.timeout_sec,
+            idempotency_key=idempotency_key,
+        )
 
 
 class BatchItem(SubmitBody):
     """One job of a batch."""
 
     idempotency_key: IdempotencyKey | UnsetType = UNSET
+
+    def to_request(self, idempotency_key: str | None = None) -> JobRequest:
+        return super().to_request(self.idempotency_key or idempotency_key)
 
 
 class BatchBody(Asked):
@@ -368,16 +382,40 @@ class KeyBody(Asked):
 Time = Annotated[str, Meta(description="In UTC, with microseconds and Z.", extra_json_schema={"format": "date-time"})]
 
 
-class Answer(Struct, kw_only=True):
+class Answer(Struct):
     """The root of what clients get."""
 
     @classmethod
     def of(cls, source: object, **beside: object) -> Self:
         """The answer whose fields are those of `source`, and `beside` what it does not have."""
-        names = (name for name in cls.__struct_fields__ if name not in beside)
-        values = ((name, getattr(source, name)) for name in names)
-        shown = {name: rfc3339(value) if isinstance(value, datetime) else value for name, value in values}
-        return cls(**shown, **beside)
+        reading = _reading(cls, frozenset(beside))
+        values = list(reading.read(source))
+        for place, name in reading.gaps:
+            values.insert(place, beside[name])
+        for place in reading.times:
+            if isinstance(moment := values[place], datetime):
+                values[place] = rfc3339(moment)
+        return cls(*values)
+
+
+class _Reading(NamedTuple):
+    """How an answer is read from its source: what gives the values of all fields but those `beside` it, where those
+    belong, and which places hold times."""
+
+    read: Callable[[object], Sequence[object]]
+    gaps: Sequence[tuple[int, str]]
+    times: Sequence[int]
+
+
+@cache
+def _reading(kind: type[Answer], beside: frozenset[str]) -> _Reading:
+    fields = list(enumerate(structs.fields(kind)))
+    names = [field.name for _, field in fields if field.name not in beside]
+    return _Reading(
+        attrgetter(*names) if len(names) > 1 else lambda source: [getattr(source, name) for name in names],
+        [(place, field.name) for place, field in fields if field.name in beside],
+        [place for place, field in fields if field.type in (Time, Time | None)],
+    )
 
 
 class ErrorAnswer(Answer):

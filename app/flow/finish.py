@@ -125,10 +125,9 @@ async def end_attempts(core: Core, tx: Transaction, ends: Sequence[End]) -> None
         _follow(core, tx, end)
 
 
-def _attempt(end: End) -> dict[str, Any]:
+def _attempt(end: End) -> tuple[Any, ...]:
     job, ending = end.job, end.ending
-    how = {"ended_at": end.at, "outcome": ending.outcome, "error": ending.error}
-    return {"id": job.id, "token": job.token, "state": job.state, **how}
+    return (job.id, job.token, job.state, end.at, ending.outcome, ending.error)
 
 
 def _changes(ends: Sequence[End]) -> list[tuple[Move, list[dict[str, Any]]]]:

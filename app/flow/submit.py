@@ -7,11 +7,12 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import fields
 
 from app.clock import to_micros
 from app.errors import FairlaneError, KeyReused, RateLimited, TooManyQueued
@@ -26,8 +27,7 @@ from app.store.transaction import Transaction
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRequest:
+class JobRequest(Struct, frozen=True, kw_only=True):
     """One job as a client asked for it, checked. Exactly one of `delay_sec` and `run_at` is None."""
 
     tenant: str
@@ -62,8 +62,7 @@ class JobRequest:
 _NOT_ASKED: Final = frozenset({"idempotency_key", "retry_of"})
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(NamedTuple):
     """The job as it is now; `replayed` if an earlier request with the same key had stored it."""
 
     job: Job
@@ -171,7 +170,8 @@ async def _insert(core: Core, tx: Transaction, requests: Sequence[JobRequest], w
         if limit is not None and core.counts.waiting(tenant, core.moves.noted) + n > limit:
             raise TooManyQueued(tenant, limit)
     _need_rows(core, tx, requests)
-    return [_insert_one(core, tx, request) for request in requests]
+    now = core.clock.now()
+    return [_insert_one(core, tx, request, now) for request in requests]
 
 
 def _need_rows(core: Core, tx: Transaction, requests: Sequence[JobRequest]) -> None:
@@ -186,8 +186,7 @@ def _need_rows(core: Core, tx: Transaction, requests: Sequence[JobRequest]) -> N
     tx.after_commit(core.known_queues.update, new_queues)
 
 
-def _insert_one(core: Core, tx: Transaction, request: JobRequest) -> Job:
-    now = core.clock.now()
+def _insert_one(core: Core, tx: Transaction, request: JobRequest, now: datetime) -> Job:
     due_at = _due_at(request, now)
     seq, job_id = tx.next_seq(), uuid7(now, os.urandom(10))
     queued_at, effective_priority = None, None
@@ -249,7 +248,7 @@ def _due_at(request: JobRequest, now: datetime) -> datetime:
     """When the job is due first. Never before now: `due_at` breaks ties, and a time in the past would win them all."""
     if request.run_at is not None:
         return max(now, request.run_at)
-    return now + timedelta(seconds=request.delay_sec or 0)
+    return now + timedelta(seconds=request.delay_sec) if request.delay_sec else now
 
 
 def uuid7(now: datetime, chance: bytes) -> str:

@@ -9,6 +9,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from msgspec import Struct
+
 from app.errors import IllegalMove
 
 HIGHEST_PRIORITY: Final = 0
@@ -78,8 +80,7 @@ class Outcome(StrEnum):
         return self in (Outcome.COMPLETED, Outcome.FAILED, Outcome.RELEASED)
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """A job as its row says. Times are aware UTC; `token` is the lease's secret and never shown in lists."""
 
     seq: int
@@ -117,8 +118,7 @@ class Job:
     request_digest: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """One ended attempt of a job, numbered from 1 within the job, released ones too."""
 
     job_id: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from sqlalchemy import FromClause, Insert, func, insert, select
@@ -35,8 +35,8 @@ def _end(given: FromClause) -> Insert:
     return insert(job_attempts).from_select([column.name for column in ended], attempts)
 
 
-async def end_if_held(connection: AsyncConnection, ends: Sequence[Mapping[str, Any]]) -> int:
-    """Write down the attempts that leases are. Each of `ends` has `id`, `token` and `state` of one job as it was read,
+async def end_if_held(connection: AsyncConnection, ends: Sequence[Sequence[Any]]) -> int:
+    """Write down the attempts that leases are. Each of `ends` is `id`, `token` and `state` of one job as it was read,
     and the attempt's `ended_at`, `outcome` and `error`; how many of the rows are still so."""
     return await dialect.insert_joined(connection, _end, (*_HELD, *_HOW), ends)
 

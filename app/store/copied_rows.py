@@ -98,7 +98,7 @@ class CopiedTable:
 
     async def insert(self, connection: AsyncConnection, rows: _Found) -> None:
         """Insert rows. Raises what a row that is refused raises; the transaction is then to be undone."""
-        await dialect.insert_each(connection, self._given, [row._asdict() for row in rows], self._given.c.keys())
+        await dialect.insert_each(connection, self._given, rows, self._given.c.keys())
 
     async def first_refused(self, connection: AsyncConnection, rows: _Found) -> NoCopy | None:
         """Which of the rows cannot be inserted, and why. The transaction is then to be undone."""

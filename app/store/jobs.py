@@ -4,11 +4,12 @@ which rows it moved; whoever calls it compares that with what was meant."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import cache
+from operator import attrgetter
 from typing import Any, Final
 
+from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import ReturningUpdate
@@ -103,11 +104,12 @@ _NEW: Final = (
 )
 """What a job has that nobody has claimed yet."""
 
+_new_row: Final = attrgetter(*_NEW)
+
 
 async def insert_new(connection: AsyncConnection, new: Sequence[Job]) -> None:
     """Rows of jobs that nobody has claimed yet."""
-    rows = [{name: getattr(job, name) for name in _NEW} for job in new]
-    await dialect.insert_each(connection, jobs, rows, _NEW)
+    await dialect.insert_each(connection, jobs, [_new_row(job) for job in new], _NEW)
 
 
 async def get(connection: AsyncConnection, job_id: str) -> Job | None:

@@ -23,6 +23,7 @@ _is_hex_id: Final = re.compile("[0-9a-f]{32}").fullmatch
 _has_escaped_nul: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000").search
 _has_exponent: Final = re.compile(rb"\de\d").search
 
+# A type with `are_equals_alike` keeps equal values in one way: of 1 and 1.0 in JSON that is not so.
 Real: Final[TypeEngine[float]] = Double().with_variant(REAL(), "sqlite")
 
 
@@ -89,6 +90,7 @@ class Whole(TypeDecorator[int]):
 
     impl = Integer
     cache_ok = True
+    are_equals_alike = True
 
     def __init__(self, bits: Literal[32, 64] = 32) -> None:
         super().__init__()
@@ -111,6 +113,7 @@ class PlainText(TypeDecorator[str]):
 
     impl = Text
     cache_ok = True
+    are_equals_alike = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
         if value is not None:
@@ -126,6 +129,7 @@ class Moment(TypeDecorator[datetime]):
 
     impl = Text
     cache_ok = True
+    are_equals_alike = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         if dialect.name == "sqlite":
@@ -153,6 +157,7 @@ class HexId(TypeDecorator[str]):
 
     impl = Text
     cache_ok = True
+    are_equals_alike = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         return dialect.type_descriptor(Text() if dialect.name == "sqlite" else UUID())
@@ -231,6 +236,7 @@ class Choice(TypeDecorator[_Word], Generic[_Word]):
 
     impl = Text
     cache_ok = True
+    are_equals_alike = True
 
     def __init__(self, words: type[_Word]) -> None:
         super().__init__()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from msgspec.structs import replace
 
 from app.api.page import charts
 from app.api.page.timeline import timeline
@@ -68,7 +68,7 @@ def test_a_sentence_keeps_its_names() -> None:
 
 
 def _job(**fields: Any) -> Job:
-    nothing = dict.fromkeys(Job.__slots__)
+    nothing = dict.fromkeys(Job.__struct_fields__)
     given = {"submitted_at": NOON, "due_at": NOON, "run_at": NOON, "state": State.PENDING}
     return Job(**{**nothing, **given, **fields})
 

@@ -11,6 +11,8 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Final
 
+from msgspec import structs
+
 from app.clock import parse_rfc3339
 from app.scheduling.job import Attempt, Job, Outcome, State
 from app.scheduling.policies import SHARE
@@ -52,7 +54,7 @@ def out_of_order(history: History, tables: Tables, terms: Terms) -> Iterator[str
     """Where the order differs from that of a twin that never died. Priorities may be changed only while the job is
     pending or its tenant paused: the tables do not say when else it was."""
     first = {each.job["id"]: each.request["priority"] for each in asked(history) if each.job is not None}
-    jobs = [replace(job, priority=first.get(job.id, job.priority)) for job in tables.written.jobs]
+    jobs = [structs.replace(job, priority=first.get(job.id, job.priority)) for job in tables.written.jobs]
     written = replace(tables.written, jobs=jobs)
     steps = list(
         _prioritizings(history, {job.id: job for job in jobs})

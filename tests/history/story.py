@@ -4,9 +4,11 @@ in one place and see whether that is found."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from app.clock import rfc3339
 from app.scheduling.job import Attempt, Job, Outcome, State
@@ -18,7 +20,7 @@ from tests.history.tables import Tables, shown
 from tests.history.terms import Terms
 
 _DAWN: Final = datetime(2026, 1, 1, tzinfo=UTC)
-_NOTHING: Final = dict.fromkeys(Job.__slots__)
+_NOTHING: Final = dict.fromkeys(Job.__struct_fields__)
 
 
 def at(second: float) -> datetime:

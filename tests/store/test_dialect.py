@@ -369,7 +369,7 @@ async def test_rows_are_inserted_with_all_they_have(engines: Engines, count: int
             | {"payload": payloads[place % 6], "run_at": NOON.replace(microsecond=place), "idempotency_key": f"{place}"}
             for place, seq in enumerate(await draw_seqs(connection, count))
         ]
-        await insert_each(connection, jobs, rows, names)
+        await insert_each(connection, jobs, [[row[name] for name in names] for row in rows], names)
         found = await connection.execute(select(*(jobs.c[name] for name in names)).order_by(jobs.c.seq))
         states = await connection.execute(select(jobs.c.state, jobs.c.attempt, jobs.c.queue).distinct())
 
