@@ -1,4 +1,4 @@
-"""Who may call what: one table, which names every route there is, and the guard before all of them."""
+"""Who may call what: one table, which names every route there is, and the gate before all of them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from litestar import Litestar
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 from litestar.routes import HTTPRoute
-from litestar.types import HTTPScope
+from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
 
 from app.api.guards import is_job_id
-from app.errors import NoKey, NotAllowed, NotFound
+from app.errors import NoKey, NotAllowed, NotFound, Unavailable
 from app.flow.access.admit import holder_of
 from app.flow.access.sight import require_job
-from app.flow.core import Core
+from app.flow.core import Core, Phase
 from app.keys import ANYONE, Holder, Role
 
 SESSION: Final = "fairlane_session"
@@ -24,6 +24,9 @@ interface calls it without a key."""
 
 BY_COOKIE: Final = "by_cookie"
 """Marks the routes of the page."""
+
+ONLY_WHILE_SERVING: Final = "only_while_serving"
+"""Marks, given to the route as a keyword, what brings new work: not while the service starts or drains."""
 
 _EVERYBODY: Final = None
 _ADMINS: Final = frozenset({Role.ADMIN})
@@ -92,22 +95,36 @@ MAY_CALL: Final[Mapping[str, frozenset[Role] | None]] = {
 }
 
 
-async def admit(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """The guard. Raises `NoKey`, `TooManyTries`, `NotAllowed`, `NotFound` for what the holder must not see, and
-    `Unavailable`; notes who it is as the request's `auth`."""
-    core: Core = connection.app.state.core
-    scope = cast("HTTPScope", connection.scope)  # nothing else is served
-    scope["auth"] = ANYONE
-    if core.settings.keys != "required" or scope["method"] == "OPTIONS":
-        return
+class Gate:
+    """The middleware before every route. (A guard would do, but Litestar copies the handler for each guard of each
+    request, which is a tenth of a submit.)"""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raises `NoKey`, `TooManyTries`, `NotAllowed`, `NotFound` for what the holder must not see, and
+        `Unavailable`; notes who it is as the request's `auth`."""
+        core: Core = scope["litestar_app"].state.core
+        http = cast("HTTPScope", scope)  # nothing else is served
+        scope["auth"] = await _admitted(core, http) if core.settings.keys == "required" else ANYONE
+        if core.phase is not Phase.SERVING and scope["route_handler"].opt.get(ONLY_WHILE_SERVING):
+            raise Unavailable(f"the service is {core.phase}; send this again in a moment")
+        await self._app(scope, receive, send)
+
+
+async def _admitted(core: Core, scope: HTTPScope) -> Holder:
+    if scope["method"] == "OPTIONS":
+        return ANYONE
     roles = MAY_CALL[f"{scope['method']} {scope['path_template']}"]
     if roles is _EVERYBODY:
-        return
-    holder = await holder_of(core, shown_key(connection, handler), address_of(connection))
+        return ANYONE
+    connection = ASGIConnection[Any, Any, Any, Any](scope)
+    holder = await holder_of(core, shown_key(connection, connection.route_handler), address_of(connection))
     if holder.grant.role not in roles:
         raise NotAllowed(f"a key of the role {holder.grant.role} may not do this")
     await _refuse_what_is_hidden(core, holder, connection.path_params)
-    scope["auth"] = holder
+    return holder
 
 
 def shown_key(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> str | None:

@@ -14,7 +14,7 @@ from litestar.openapi.spec import Components, SecurityScheme
 from litestar.router import Router
 
 from app.api import events, jobs, keys, service, tenants, workers
-from app.api.access import admit, require_every_route
+from app.api.access import Gate, require_every_route
 from app.api.document import KEY_SCHEME, Document
 from app.api.errors import NoSuchPath, error_handler
 from app.api.front import Front
@@ -53,8 +53,8 @@ def create_litestar(core: Core, emit: Emit, scrape: service.Scrape = service.not
             "scrape": Provide(lambda: scrape, sync_to_thread=False),
         },
         exception_handlers={Exception: error_handler(emit)},
-        guards=[admit],
         logging_config=None,
+        middleware=[Gate],
         openapi_config=_document(),
         pdb_on_exception=False,
         request_class=CheckedRequest,

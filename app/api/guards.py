@@ -6,15 +6,12 @@ import re
 from typing import Any, Final
 
 from litestar import Request
-from litestar.connection import ASGIConnection
 from litestar.exceptions import MethodNotAllowedException
-from litestar.handlers import BaseRouteHandler
 
 from app.api.decode import decode_body
 from app.api.request import CheckedRequest
 from app.api.schemas import Nothing
-from app.errors import NotFound, Unavailable
-from app.flow.core import Phase
+from app.errors import NotFound
 
 LARGE_BODY_BYTES: Final = 16 * 1024 * 1024
 """Of calls that carry many jobs at once."""
@@ -27,20 +24,12 @@ def is_job_id(text: str) -> bool:
     return _JOB_ID.fullmatch(text) is not None
 
 
-async def only_while_serving(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
-    """No new work while the service starts or drains; all else goes on. (Litestar calls in a thread what does not
-    await, at the price of a sixth of a submit.)"""
-    phase = connection.app.state.core.phase
-    if phase is not Phase.SERVING:
-        raise Unavailable(f"the service is {phase}; send this again in a moment")
-
-
 async def refuse_unread(request: Request[Any, Any, Any]) -> None:
     """Refuse what the handler would not look at: an id that cannot be one, a query or a body it does not take."""
     if not isinstance(request, CheckedRequest):
         raise TypeError("the application reads its requests by CheckedRequest")
     refuse_unserved(request)
-    if request.query_kind is None:
+    if request.query_kind is None and request.scope["query_string"]:
         request.query(Nothing)
     if request.body_kind is None and (body := await request.body()):
         decode_body(body, Nothing)

@@ -14,7 +14,7 @@ from litestar.status_codes import HTTP_200_OK, HTTP_201_CREATED
 
 from app.api.cursor import write_cursor
 from app.api.document import KEY, LOCATION, NEXT_PAGE, PREFER, PREFERENCE_APPLIED, REPLAYED, documented, leads_to
-from app.api.guards import LARGE_BODY_BYTES, only_while_serving
+from app.api.guards import LARGE_BODY_BYTES
 from app.api.request import CheckedRequest
 from app.api.schemas import (
     AttemptAnswer,
@@ -48,7 +48,7 @@ _TO_THE_JOB: Final = leads_to("get_job", "explain_job", "change_job", "cancel_jo
 
 @post(
     "/jobs",
-    guards=[only_while_serving],
+    only_while_serving=True,
     **documented(
         *_SUBMIT_ERRORS,
         headers=[KEY],
@@ -68,7 +68,7 @@ async def submit_job(
 
 @post(
     "/jobs/batch",
-    guards=[only_while_serving],
+    only_while_serving=True,
     request_max_body_size=LARGE_BODY_BYTES,
     **documented(
         *_SUBMIT_ERRORS,
@@ -149,7 +149,7 @@ async def cancel_jobs(
 
 @post(
     "/jobs/{job_id:str}/retry",
-    guards=[only_while_serving],
+    only_while_serving=True,
     **documented(
         NotFound,
         Conflict,

@@ -60,7 +60,7 @@ class CheckedRequest(Request[Any, Any, Any]):
 
     @property
     def holder(self) -> Holder:
-        """Who sends it, as the guard has found out."""
+        """Who sends it, as the gate has found out."""
         holder: Holder = self.auth
         return holder
 
@@ -82,12 +82,12 @@ class CheckedRequest(Request[Any, Any, Any]):
     @property
     def idempotency_key(self) -> str | None:
         """The header, already checked."""
-        return self.headers.get(KEY_HEADER)
+        return next(iter(self._header(KEY_HEADER)), None)
 
     @property
     def prefers_minimal(self) -> bool:
         """Whether the client asks for as little as it needs (RFC 7240)."""
-        wishes = ",".join(self.headers.getall("Prefer", [])).split(",")
+        wishes = ",".join(self._header("Prefer")).split(",")
         return any(_PREFERS_MINIMAL.fullmatch(wish.strip()) for wish in wishes)
 
     async def unless_gone(
@@ -119,11 +119,17 @@ class CheckedRequest(Request[Any, Any, Any]):
 
     @property
     def _is_json(self) -> bool:
-        types = self.headers.getall("Content-Type", [])
+        types = self._header("Content-Type")
         return len(types) == 1 and _JSON_TYPE.fullmatch(types[0].strip()) is not None
 
+    def _header(self, name: str) -> list[str]:
+        """What was given under the name, in order. (Litestar's own headers are a dictionary made for each request, and
+        looking at four of them is a twentieth of a submit.)"""
+        wanted = name.lower().encode()
+        return [value.decode("latin-1") for key, value in self.scope["headers"] if key.lower() == wanted]
+
     def _key_faults(self, kind: type[Asked]) -> Iterator[FieldError]:
-        keys = self.headers.getall(KEY_HEADER, [])
+        keys = self._header(KEY_HEADER)
         if kind.key_header == "refused" and keys:
             yield FieldError(KEY_HEADER, "is not taken here: each job has an idempotency_key of its own")
         elif kind.key_header == "taken" and len(keys) > 1:

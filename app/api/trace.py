@@ -17,7 +17,7 @@ _LONGEST: Final = 256
 def request_served(scope: HTTPScope, status: int, took_ms: float) -> RequestServed:
     """The request was answered with `status`."""
     route = scope.get("path_template", "")  # Litestar leaves it there once it has found the route
-    holder = scope.get("auth") or ANYONE  # the guard leaves it there
+    holder = scope.get("auth") or ANYONE  # the gate leaves it there
     return RequestServed(_printable(scope["method"]), _printable(scope["path"]), route, status, took_ms, holder.key_id)
 
 
@@ -29,5 +29,7 @@ def request_failed(scope: HTTPScope, error: Exception) -> RequestFailed:
 
 def _printable(text: str) -> str:
     text = without_secrets(text)
+    if len(text) <= _LONGEST and text.isprintable():
+        return text
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:_LONGEST])
     return shown if len(text) <= _LONGEST else shown + "..."

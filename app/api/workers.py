@@ -11,7 +11,7 @@ from litestar.params import FromPath, JSONBody
 from litestar.status_codes import HTTP_200_OK
 
 from app.api.document import documented, leads_to
-from app.api.guards import LARGE_BODY_BYTES, only_while_serving
+from app.api.guards import LARGE_BODY_BYTES
 from app.api.request import CheckedRequest
 from app.api.schemas import (
     BeatItem,
@@ -55,7 +55,7 @@ _TO_THE_REPORTS: Final = leads_to(
 @post(
     "/jobs/claim",
     status_code=HTTP_200_OK,
-    guards=[only_while_serving],
+    only_while_serving=True,
     **documented(Unavailable, links=_TO_THE_REPORTS),
 )
 async def claim_jobs(core: NamedDependency[Core], request: CheckedRequest, data: JSONBody[ClaimBody]) -> ClaimAnswer:

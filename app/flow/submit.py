@@ -75,7 +75,9 @@ async def submit(core: Core, requests: Sequence[JobRequest]) -> list[Submitted]:
     Raises `RateLimited`, `TooManyQueued`, `KeyReused`, `InvalidRequest` (more jobs of a tenant than its
     burst could ever admit), `Unavailable`.
     """
-    keys = {request.key for request in requests if request.key is not None}
+    keys = {key for request in requests if (key := request.key) is not None}
+    if not keys:
+        return [Submitted(job, replayed=False) for job in await _admit_and_insert(core, requests)]
     async with core.keys.hold(keys):
         while True:
             stored = await _stored_under(core, keys)
@@ -83,10 +85,6 @@ async def submit(core: Core, requests: Sequence[JobRequest]) -> list[Submitted]:
                 await _store_new(core, requests, stored)
             except _StoredMeanwhile:
                 continue  # by plain SQL, as every other request with these keys waits for this one
-            except (RateLimited, TooManyQueued) as refusal:
-                reason = "rate" if isinstance(refusal, RateLimited) else "max_queued"
-                core.emit(SubmitRefused(refusal.tenant, reason))
-                raise
             return _answers(requests, stored)
 
 
@@ -103,8 +101,6 @@ class _Stored(NamedTuple):
 
 
 async def _stored_under(core: Core, keys: set[Key]) -> _Stored:
-    if not keys:
-        return _Stored({}, frozenset(), {})
     async with core.reading() as connection:
         found = await jobs.with_keys(connection, keys)
     by_key = {(job.tenant, job.idempotency_key or ""): job for job in found}
@@ -131,22 +127,29 @@ async def _store_new(core: Core, requests: Sequence[JobRequest], stored: _Stored
 
 async def _admit_and_insert(core: Core, requests: Sequence[JobRequest]) -> list[Job]:
     """Take a token for each and store it; what is not stored gives its token back."""
-    wanted = Counter(request.tenant for request in requests)
-    has_begun = asyncio.Event()
+    wanted = Counter([request.tenant for request in requests])
+    has_begun = False
 
     async def insert(tx: Transaction) -> list[Job]:
-        has_begun.set()
+        nonlocal has_begun
+        has_begun = True
         return await _insert(core, tx, requests, wanted)
 
-    core.admission.admit(wanted)
+    try:
+        core.admission.admit(wanted)
+    except RateLimited as refusal:
+        core.emit(SubmitRefused(refusal.tenant, "rate"))
+        raise
     try:
         return await core.write(insert, new_jobs=len(requests))
     except asyncio.CancelledError:
-        if not has_begun.is_set():  # the writer leaves out what nobody waits for any more
+        if not has_begun:  # the writer leaves out what nobody waits for any more
             core.admission.give_back(wanted)
         raise
     except Exception as error:
         core.admission.give_back(wanted)
+        if isinstance(error, TooManyQueued):
+            core.emit(SubmitRefused(error.tenant, "max_queued"))
         if dialect.violated_constraint(error) == UQ_JOBS_IDEMPOTENCY_KEY:
             raise _StoredMeanwhile from error
         raise

@@ -44,7 +44,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import Grouping
 from sqlalchemy.sql.functions import FunctionElement
-from sqlalchemy.types import TypeDecorator
+from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from app.errors import BadSettings
 from app.store.types import HexId, Moment, Whole
@@ -366,12 +366,15 @@ Upsert: TypeAlias = postgresql.Insert | sqlite.Insert
 def upsert(connection: AsyncConnection, table: Table, *, keys: Sequence[str], update: Sequence[str]) -> Upsert:
     """An INSERT that sets the columns in `update` where the key exists, and leaves the row alone if there are
     none. Not for `jobs` and `job_attempts`: on SQLite a trigger refuses a key that exists."""
-    insert: Upsert = sqlite.insert(table) if connection.dialect.name == SQLITE else postgresql.insert(table)
+    return _upsert(connection.dialect.name, table, tuple(keys), tuple(update))
+
+
+@lru_cache(maxsize=64)
+def _upsert(dialect: str, table: Table, keys: tuple[str, ...], update: tuple[str, ...]) -> Upsert:
+    insert: Upsert = sqlite.insert(table) if dialect == SQLITE else postgresql.insert(table)
     if not update:
-        return insert.on_conflict_do_nothing(index_elements=list(keys))
-    return insert.on_conflict_do_update(
-        index_elements=list(keys), set_={name: insert.excluded[name] for name in update}
-    )
+        return insert.on_conflict_do_nothing(index_elements=keys)
+    return insert.on_conflict_do_update(index_elements=keys, set_={name: insert.excluded[name] for name in update})
 
 
 async def draw_seqs(connection: AsyncConnection, count: int) -> list[int]:
@@ -601,7 +604,7 @@ async def _each_executed(
 
 def _stored(column: ColumnClause[Any], values: Sequence[Any], dialect: Dialect) -> list[Any]:
     """The values as the column keeps them. Most of a column's are alike, so each is looked at once."""
-    process = column.type.dialect_impl(dialect).bind_processor(dialect)
+    process = _processor(column.type, dialect)
     if process is None:
         return list(values)
     if not getattr(column.type, "are_equals_alike", False):
@@ -614,6 +617,11 @@ def _given_on_postgres(columns: Sequence[ColumnClause[Any]]) -> FromClause:
     # One array for each column, in its own type.
     arrays = [bindparam(f"each_{column.name}", type_=_StoredArray(column.type)) for column in columns]
     return func.unnest(*arrays).table_valued(*(column.name for column in columns), name="given").render_derived()
+
+
+@lru_cache(maxsize=64)
+def _processor(kind: TypeEngine[Any], dialect: Dialect) -> Callable[[Any], Any] | None:
+    return kind.dialect_impl(dialect).bind_processor(dialect)
 
 
 class _StoredArray(TypeDecorator[Any]):

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import IO, Final
 
-from sqlalchemy import ColumnElement, select, update
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.clock import Clock
@@ -34,6 +34,15 @@ RENEW_SEC: Final = 1.0
 """How often an idle holder renews, where there is no file to lock."""
 
 _WATCH_SEC: Final = 0.2
+
+
+_OURS: Final = update(dispatcher).where(
+    dispatcher.c.name == ROW,
+    dispatcher.c.holder == bindparam("our_name"),
+    dispatcher.c.epoch == bindparam("our_epoch"),
+)
+_RENEW: Final = _OURS.values(expires_at=bindparam("new_end"), last_time=bindparam("new_time"))
+_GIVE_BACK: Final = _OURS.values(expires_at=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,25 +111,16 @@ class Dispatcher:
 
     async def prove(self, connection: AsyncConnection, now: datetime) -> None:
         """Renew the claim inside a transaction; raises `DispatchLost` if another process has taken over."""
-        renewed = await connection.execute(
-            update(dispatcher)
-            .where(*self._is_ours())
-            .values(expires_at=now + timedelta(seconds=LEASE_SEC), last_time=now)
-        )
+        ours = {"our_name": self.holder, "our_epoch": self._epoch}
+        times = {"new_end": now + timedelta(seconds=LEASE_SEC), "new_time": now}
+        renewed = await connection.execute(_RENEW, ours | times)
         if renewed.rowcount != 1:
             raise DispatchLost("another server has taken over this database")
 
     async def release(self, engine: AsyncEngine) -> None:
         """Let the next server start at once."""
         async with engine.begin() as connection:
-            await connection.execute(update(dispatcher).where(*self._is_ours()).values(expires_at=None))
-
-    def _is_ours(self) -> tuple[ColumnElement[bool], ...]:
-        return (
-            dispatcher.c.name == ROW,
-            dispatcher.c.holder == self.holder,
-            dispatcher.c.epoch == self._epoch,
-        )
+            await connection.execute(_GIVE_BACK, {"our_name": self.holder, "our_epoch": self._epoch})
 
     async def _read(self, engine: AsyncEngine) -> Holder | None:
         async with engine.begin() as connection:

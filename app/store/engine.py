@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from app.errors import BadSettings
+from app.store import sqlite_driver
 from app.store.answers import Answers
 from app.store.dialect import (
     POSTGRES,
@@ -133,6 +134,7 @@ def open_reports(url: str, timeout_sec: float) -> AsyncEngine:
             URL.create(
                 "sqlite+aiosqlite", database=f"file:{quote(address.target)}", query={"uri": "true", "mode": "ro"}
             ),
+            connect_args={"async_creator_fn": sqlite_driver.connect},
             hide_parameters=True,
             poolclass=NullPool,
         )
@@ -237,6 +239,7 @@ def _sqlite_pragmas(synchronous: str, wait: Timeouts) -> dict[str, str | int]:
 def _sqlite_engine(address: Address, pragmas: dict[str, str | int], begin: str, pool: dict[str, Any]) -> AsyncEngine:
     engine = create_async_engine(
         URL.create("sqlite+aiosqlite", database=address.target),
+        connect_args={"async_creator_fn": sqlite_driver.connect},
         execution_options={SQLITE_BEGIN: begin},
         hide_parameters=True,
         **pool,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ import httpx
 import pytest
 
 from app.api import workers
+from app.api.access import Gate
 from app.api.application import create_app, create_litestar
 from app.events import Event, RequestFailed, RequestServed
 from app.flow.core import Core, Phase
@@ -112,12 +112,13 @@ class TestFaults:
         assert litestar.logging_config is None
         assert litestar.debug is False
 
-    async def test_asks_nothing_of_a_request_in_a_thread(self, core: Core) -> None:
+    async def test_every_route_is_behind_the_gate_and_has_no_guard(self, core: Core) -> None:
+        """Litestar copies the handler for a guard, and calls one that does not await in a thread."""
         routes = create_litestar(core, lambda _: None).routes
-        handlers = {handler for route in routes for handler in getattr(route, "route_handlers", ())}
-        guards = [guard for handler in handlers for guard in handler.resolve_guards()]
-        assert len(guards) >= len(handlers)
-        assert all(inspect.iscoroutinefunction(guard) for guard in guards)
+        handlers = [handler for route in routes for handler in getattr(route, "route_handlers", ())]
+        assert len(handlers) >= len(STATUSES)
+        assert all(Gate in handler.resolve_middleware() for handler in handlers)
+        assert not any(handler.resolve_guards() for handler in handlers)
 
 
 class TestHangingUp:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Literal, Protocol
 
-import aiosqlite
 import pytest
+
+from app.store import sqlite_driver
 
 Kind = Literal["connect", "BEGIN", "statement", "COMMIT", "ROLLBACK"]
 
@@ -176,5 +177,5 @@ def _at_once(work: tuple[asyncio.Future[Any], Callable[[], Any]]) -> None:
 def simulated_driver(world: World) -> Iterator[None]:
     """Whoever opens a SQLite database by SQLAlchemy's async engine asks `world`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(aiosqlite, "connect", lambda path, **_: Connection(world, path))
+        patch.setattr(sqlite_driver, "connect", lambda path, **_: Connection(world, path))
         yield

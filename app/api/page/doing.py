@@ -10,7 +10,6 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 from litestar.response import Redirect
 
-from app.api.guards import only_while_serving
 from app.api.page import links
 from app.api.page.forms import NewWeight, Switch
 from app.api.page.render import page, see
@@ -65,7 +64,7 @@ async def ask_to_retry(core: NamedDependency[Core], request: PageRequest, job_id
     )
 
 
-@post("/page/jobs/{job_id:str}/retry", guards=[only_while_serving], include_in_schema=False)
+@post("/page/jobs/{job_id:str}/retry", only_while_serving=True, include_in_schema=False)
 async def retry_job(core: NamedDependency[Core], request: PageRequest, job_id: FromPath[str]) -> Redirect:
     """A job is wanted again."""
     await request.filled_in(Nothing)
