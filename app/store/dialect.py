@@ -16,6 +16,7 @@ import asyncpg
 import msgspec
 from sqlalchemy import (
     JSON,
+    Boolean,
     Column,
     ColumnClause,
     ColumnElement,
@@ -36,6 +37,7 @@ from sqlalchemy import (
     event,
     func,
     insert,
+    literal,
     select,
     text,
     update,
@@ -302,7 +304,8 @@ class tested_only(FunctionElement[Any]):  # noqa: N801
     """A column or condition that rows are tested by, and that no index is looked up for.
 
     Without statistics SQLite takes `state = 'queued'` for the best way to find a row, however few rows the
-    other conditions leave; behind a unary plus it stays a test.
+    other conditions leave, and so does Postgres with statistics from when few were queued. Behind a unary plus, and as
+    a condition that `IS TRUE`, it stays a test.
     """
 
     inherit_cache = True
@@ -314,7 +317,8 @@ class tested_only(FunctionElement[Any]):  # noqa: N801
 
 @compiles(tested_only)
 def _tested(element: tested_only, compiler: SQLCompiler, **kw: Any) -> str:
-    return compiler.process(element.clauses, **kw)
+    tested = compiler.process(element.clauses, **kw)
+    return f"{tested} IS TRUE" if isinstance(element.type, Boolean) else tested
 
 
 @compiles(tested_only, "sqlite")
@@ -631,7 +635,9 @@ def _given_on_postgres(columns: Sequence[ColumnClause[Any]]) -> FromClause:
     rows = func.json_to_recordset(cast(bindparam("each", type_=Text()), JSON()))
     told = rows.table_valued(*typed, name="told").render_derived(with_types=True)
     cells = (cast(each, JSONB()).label(each.name) if are_text[each.name] else each for each in told.c)
-    return select(*cells).subquery("given")
+    # The planner takes any JSON for a hundred rows, and reads a small table whole rather than look for so many; of a
+    # limit that it cannot know it expects a tenth.
+    return select(*cells).limit(select(literal(ROWS_PER_STATEMENT)).scalar_subquery()).subquery("given")
 
 
 def _parameters_on_postgres(columns: Sequence[ColumnClause[Any]], stored: Sequence[Sequence[Any]]) -> dict[str, str]:
