@@ -13,9 +13,9 @@ from typing import Annotated, Any, Final, TypeVar, cast
 from urllib.parse import parse_qsl
 
 import msgspec
-from msgspec import Raw, inspect
+from msgspec import UNSET, Raw, inspect
 
-from app.api.pieces import INVALID_JSON, decoder_of, fields_of, is_a_piece, object_in
+from app.api.pieces import INVALID_JSON, decoder_of, fields_of, is_a_piece, is_light, object_in
 from app.api.schemas import Asked
 from app.errors import FieldError, InvalidRequest
 
@@ -31,11 +31,34 @@ _LONGEST_WHOLE: Final = 18
 def decode_body(body: bytes, kind: type[A], beside: Sequence[FieldError] = ()) -> A:
     """The struct that `body` holds. `beside` is what else is wrong with the request; it is told last."""
     lists = _lists_of(kind)
+    if not lists and not beside and isinstance(struct := _struct_in(body, kind), kind):
+        return struct
     given = fields_of(body, {field.name: field.most for field in lists}) if lists else object_in(body)
     if not isinstance(given, dict):
         raise InvalidRequest(INVALID_JSON)
+    for field in lists:
+        if field.item and isinstance(pieces := given.get(field.name), list):
+            given[field.name] = [_struct_in(piece, field.item) for piece in pieces]
     _refuse_faults(given, kind, beside)
     return msgspec.convert(given | {field.name: field.structs(given[field.name]) for field in lists}, kind)
+
+
+def _struct_in(piece: bytes | Raw, kind: type[A]) -> A | bytes | Raw:
+    """The struct that a piece is; the piece itself if it is none or a faulty one, whose faults are still to be told."""
+    try:
+        struct = decoder_of(kind).decode(piece) if is_light(piece) else piece
+    except (ValueError, RecursionError):
+        return piece
+    return struct if isinstance(struct, kind) and not any(_faults_beyond_types(struct, kind)) else piece
+
+
+def _faults_beyond_types(struct: A, kind: type[A]) -> Iterator[object]:
+    for field in _ruled_fields_of(kind):
+        value = getattr(struct, field.name)
+        if value is not None and value is not UNSET and field.rule.check:
+            yield field.rule.check(value)
+    if kind.contradictions is not Asked.contradictions:
+        yield from kind.contradictions(struct.given())
 
 
 def decode_query(query: bytes, kind: type[A]) -> A:
@@ -136,7 +159,8 @@ class _Rule:
 @dataclass(frozen=True, slots=True)
 class _Field:
     """A field of a struct. If it is a list of structs, `rule` is about the list, `item` is what it holds, at `most`
-    how many, and its value is a list of pieces that are not decoded yet."""
+    how many, and its value is a list of such structs and, where there may be a fault, of pieces that are not decoded
+    yet."""
 
     name: str
     rule: _Rule
@@ -158,12 +182,13 @@ class _Field:
             yield self.missing() if is_missing else _Fault.at(self.name, message, self.rank)
         elif self.item and isinstance(value, list):
             for index, item in enumerate(value):
-                yield from _item_faults(f"{self.name}[{index}]", item, self.item)
+                if not isinstance(item, Asked):
+                    yield from _item_faults(f"{self.name}[{index}]", item, self.item)
 
-    def structs(self, pieces: Sequence[Raw]) -> list[Any]:
+    def structs(self, items: Sequence[Any]) -> list[Any]:
         """What a list without faults holds."""
         decode = decoder_of(self.item).decode
-        return [decode(piece) for piece in pieces]
+        return [item if isinstance(item, Asked) else decode(item) for item in items]
 
 
 def _item_faults(place: str, piece: Raw, kind: type[Asked]) -> Iterator[_Fault]:
@@ -181,6 +206,11 @@ def _item_faults(place: str, piece: Raw, kind: type[Asked]) -> Iterator[_Fault]:
 @cache
 def _fields_of(kind: type[Asked]) -> tuple[_Field, ...]:
     return tuple(_field(kind, field) for field in msgspec.structs.fields(kind))
+
+
+@cache
+def _ruled_fields_of(kind: type[Asked]) -> tuple[_Field, ...]:
+    return tuple(field for field in _fields_of(kind) if field.rule.check)
 
 
 @cache

@@ -45,10 +45,15 @@ def is_a_piece(text: bytes | Raw) -> bool:
     return memoryview(text).nbytes <= _PIECE_BYTES
 
 
+def is_light(text: bytes | Raw) -> bool:
+    """Whether it is decoded in a moment, whatever it is."""
+    return memoryview(text).nbytes <= _LIGHT_BYTES
+
+
 def object_in(text: bytes | Raw) -> Any:
     """The fields of a piece that is an object. What is too heavy stays as it came, and so does a long piece that is no
     object."""
-    if memoryview(text).nbytes <= _LIGHT_BYTES:
+    if is_light(text):
         return decoded(text)
     try:
         fields = _by(_FIELDS, text)

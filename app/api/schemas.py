@@ -85,8 +85,8 @@ class Asked(Struct, kw_only=True, forbid_unknown_fields=True):
 
     def given(self) -> dict[str, Any]:
         """The fields that were sent or have a default."""
-        fields = {name: getattr(self, name) for name in self.__struct_fields__}
-        return {name: value for name, value in fields.items() if value is not UNSET}
+        names = self.__struct_fields__
+        return {name: value for name in names if (value := getattr(self, name)) is not UNSET}
 
 
 class Nothing(Asked):

@@ -145,11 +145,12 @@ class Moment(TypeDecorator[datetime]):
             raise ValueError(f"{value.isoformat()} cannot be stored: asyncpg takes it for infinity")
         return rfc3339(value) if dialect.name == "sqlite" else value
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
-        if value is not None and dialect.name == "sqlite":
-            value = datetime.fromisoformat(value)
-        moment: datetime | None = value  # asyncpg gives aware UTC by itself
-        return moment
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[str | None], datetime | None] | None:  # noqa: ARG002
+        return _moment_of if dialect.name == "sqlite" else None  # asyncpg gives aware UTC by itself
+
+
+def _moment_of(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
 
 
 class HexId(TypeDecorator[str]):
@@ -167,9 +168,13 @@ class HexId(TypeDecorator[str]):
             raise ValueError(f"an id is 32 lowercase hex digits, not {value!r}")
         return value
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
-        digits: str | None = value if value is None or dialect.name == "sqlite" else value.hex
-        return digits
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], str | None] | None:  # noqa: ARG002
+        return None if dialect.name == "sqlite" else _digits_of
+
+
+def _digits_of(uuid: Any) -> str | None:
+    digits: str | None = None if uuid is None else uuid.hex
+    return digits
 
 
 class _NativeJson(JSONB):
@@ -241,12 +246,12 @@ class Choice(TypeDecorator[_Word], Generic[_Word]):
     def __init__(self, words: type[_Word]) -> None:
         super().__init__()
         self.words = words
-        self._by_text = {word.value: word for word in words}
+        self._by_text: dict[str | None, _Word | None] = {None: None} | {word.value: word for word in words}
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
         if value is not None and value not in self._by_text:
-            raise ValueError(f"{value!r} is not one of {', '.join(self._by_text)}")
+            raise ValueError(f"{value!r} is not one of {', '.join(self.words)}")
         return value
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> _Word | None:  # noqa: ARG002
-        return None if value is None else self._by_text[value]
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[str | None], _Word | None]:  # noqa: ARG002
+        return self._by_text.__getitem__

@@ -98,6 +98,30 @@ def test_any_value_in_any_field_is_taken_or_named(kind: type[Asked], field: str,
             assert (kept, type(kept)) in ((value, type(value)), (value, float))
 
 
+@settings(max_examples=50)
+@pytest.mark.parametrize("kind", BODIES, ids=lambda kind: kind.__name__)
+@given(data=st.data())
+def test_what_is_decoded_at_once_is_what_it_is_field_by_field(kind: type[Asked], data: st.DataObject) -> None:
+    """Also of an object in which a field stands twice."""
+    good = list(BODIES[kind].items())
+    names = st.sampled_from([*kind.__struct_fields__, "another"])
+    values = any_json | st.sampled_from([1, "2030-01-01T00:00:00Z", "1066-10-14T00:00:00Z", ["\0"]])
+    odd = data.draw(st.lists(st.tuples(names, values), max_size=3))
+    fields = data.draw(st.permutations(good * 2 + odd))
+    body = ("{" + ",".join(f"{json.dumps(name)}:{json.dumps(value)}" for name, value in fields) + "}").encode()
+
+    def outcome() -> object:
+        try:
+            return decode_body(body, kind)
+        except InvalidRequest as refusal:
+            return str(refusal), refusal.details
+
+    at_once = outcome()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decode, "_struct_in", lambda piece, _: piece)
+        assert outcome() == at_once
+
+
 @given(st.sets(any_text.filter(lambda name: name not in SubmitBody.__struct_fields__), min_size=1, max_size=5))
 def test_unknown_fields_are_all_named(names: set[str]) -> None:
     _, fields = faults(BODIES[SubmitBody] | dict.fromkeys(names, 1), SubmitBody)
