@@ -23,6 +23,12 @@ class Clock:
         self._floor = max(self._floor + _MICROSECOND, self._wall())
         return self._floor
 
+    def series(self, count: int) -> list[datetime]:
+        """So many times at once, each later than the one before."""
+        first = self.now()
+        self._floor = first + (count - 1) * _MICROSECOND
+        return [first + n * _MICROSECOND for n in range(count)]
+
     def shown(self) -> datetime:
         """What the wall clock shows, though it may be earlier than times given out: it was set back since."""
         return self._wall()

@@ -165,8 +165,8 @@ def _propose(core: Core, tx: Transaction) -> list[_Proposal]:
 
 def _lease_rows(core: Core, proposal: _Proposal) -> list[dict[str, object]]:
     request, rows = proposal.waiting.request, []
-    for pick in proposal.picks:
-        now = core.clock.now()  # one for each job: they stand in the order picked
+    moments = core.clock.series(len(proposal.picks))  # one for each job: they stand in the order picked
+    for pick, now in zip(proposal.picks, moments, strict=True):
         rows.append(
             {
                 "id": pick.job.id,

@@ -173,8 +173,8 @@ async def _insert(core: Core, tx: Transaction, requests: Sequence[JobRequest], w
         if limit is not None and core.counts.waiting(tenant, core.moves.noted) + n > limit:
             raise TooManyQueued(tenant, limit)
     _need_rows(core, tx, requests)
-    now = core.clock.now()
-    return [_insert_one(core, tx, request, now) for request in requests]
+    moments = core.clock.series(len(requests))
+    return [_insert_one(core, tx, request, now) for request, now in zip(requests, moments, strict=True)]
 
 
 def _need_rows(core: Core, tx: Transaction, requests: Sequence[JobRequest]) -> None:

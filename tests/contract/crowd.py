@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Final, Self
 
 import pytest
+from msgspec import structs
 from sqlalchemy import select
 
 from app.errors import TooManyQueued
@@ -91,7 +92,7 @@ class Crowd:
         await self._hang_up(self.lines)
         await self.look()
         history = await read_history(self.running.core.engines)
-        history = replace(history, jobs=[replace(job, priority=self.asked[job.id]) for job in history.jobs])
+        history = replace(history, jobs=[structs.replace(job, priority=self.asked[job.id]) for job in history.jobs])
         self._bind(history.jobs)
         units = step_units(self.running.core.settings.priority_step)
         assert relive(history, self.policy, units, self.steps).wrong == []
@@ -321,7 +322,7 @@ class _Reprioritized:
         self._priority = priority
 
     def __call__(self, twin: Twin) -> None:
-        object.__setattr__(self.job, "priority", self._priority)
+        structs.force_setattr(self.job, "priority", self._priority)
         twin.order.reprioritize(self.job_id, self._priority)
 
 

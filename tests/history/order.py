@@ -102,7 +102,7 @@ def _told(calls: Iterable[Call], tenant: str, *, paused: bool) -> datetime:
 
 def _prioritize(job: Job, priority: int) -> twin.Step:
     def step(alive: twin.Twin) -> None:
-        object.__setattr__(job, "priority", priority)  # what is fed to the twin from here on
+        structs.force_setattr(job, "priority", priority)  # what is fed to the twin from here on
         alive.order.reprioritize(job.id, priority)
 
     return step
