@@ -49,7 +49,6 @@ def create_litestar(core: Core, emit: Emit, scrape: service.Scrape = service.not
         before_request=refuse_unread,
         debug=False,
         dependencies={
-            "core": Provide(_core, sync_to_thread=False),
             "scrape": Provide(lambda: scrape, sync_to_thread=False),
         },
         exception_handlers={Exception: error_handler(emit)},
@@ -63,11 +62,6 @@ def create_litestar(core: Core, emit: Emit, scrape: service.Scrape = service.not
     )
     require_every_route(app)
     return app
-
-
-def _core(state: State) -> Core:
-    core: Core = state.core
-    return core
 
 
 def _document() -> OpenAPIConfig:

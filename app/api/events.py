@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Final
 
 from litestar import get
-from litestar.di import NamedDependency
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.status_codes import HTTP_200_OK
 from msgspec import json
@@ -18,7 +17,6 @@ from app.api.schemas import MissedAnswer, MoveAnswer, MovesQuery
 from app.api.stream import QUIET_SEC, STILL_HERE, EventStream
 from app.errors import Unavailable
 from app.flow.access.sight import only_tenant
-from app.flow.core import Core
 from app.flow.watch.feed import MoveFilter, StateMove, Watcher
 
 _STREAM: Final = ResponseSpec(
@@ -31,12 +29,12 @@ _STREAM: Final = ResponseSpec(
 
 
 @get("/events", **documented(Unavailable, query=MovesQuery, also={HTTP_200_OK: _STREAM}))
-async def watch_moves(core: NamedDependency[Core], request: CheckedRequest) -> EventStream:
+async def watch_moves(request: CheckedRequest) -> EventStream:
     """Watch jobs move from state to state. The stream has no past: what moved before it began is not in it."""
     wanted = request.query(MovesQuery).to_filter()
     wanted = replace(wanted, tenant=only_tenant(request.holder, wanted.tenant))
-    watcher = core.feed.watch()
-    return EventStream(core, request.holder, watcher, _moves(watcher, wanted))
+    watcher = request.core.feed.watch()
+    return EventStream(request.core, request.holder, watcher, _moves(watcher, wanted))
 
 
 async def _moves(watcher: Watcher, wanted: MoveFilter) -> AsyncIterator[bytes]:

@@ -7,7 +7,6 @@ from typing import Final, TypeVar
 from urllib.parse import urlencode
 
 from litestar import Response, get, patch, post
-from litestar.di import NamedDependency
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
 from litestar.status_codes import HTTP_200_OK, HTTP_201_CREATED
@@ -34,7 +33,6 @@ from app.errors import Conflict, KeyReused, NotFound, RateLimited, TooManyQueued
 from app.flow import look
 from app.flow.access.sight import only_tenant, require_tenants
 from app.flow.cancel import cancel, cancel_many
-from app.flow.core import Core
 from app.flow.reprioritize import reprioritize
 from app.flow.retry import retry
 from app.flow.submit import submit
@@ -57,12 +55,10 @@ _TO_THE_JOB: Final = leads_to("get_job", "explain_job", "change_job", "cancel_jo
         links=_TO_THE_JOB,
     ),
 )
-async def submit_job(
-    core: NamedDependency[Core], request: CheckedRequest, data: JSONBody[SubmitBody]
-) -> Response[JobAnswer]:
+async def submit_job(request: CheckedRequest, data: JSONBody[SubmitBody]) -> Response[JobAnswer]:
     """Submit a job. With an `Idempotency-Key` that was used before, the answer is that request's job as it is now."""
     require_tenants(request.holder, [data.tenant])
-    [submitted] = await submit(core, [data.to_request(request.idempotency_key)])
+    [submitted] = await submit(request.core, [data.to_request(request.idempotency_key)])
     return _stored(JobAnswer.of(submitted.job), submitted.replayed, {"Location": f"/jobs/{submitted.job.id}"})
 
 
@@ -77,12 +73,10 @@ async def submit_job(
         also={HTTP_200_OK: ResponseSpec(BatchAnswer, generate_examples=False, description="All stored before.")},
     ),
 )
-async def submit_batch(
-    core: NamedDependency[Core], request: CheckedRequest, data: JSONBody[BatchBody]
-) -> Response[BatchAnswer | BatchIds]:
+async def submit_batch(request: CheckedRequest, data: JSONBody[BatchBody]) -> Response[BatchAnswer | BatchIds]:
     """Submit up to 10,000 jobs, all or none."""
     require_tenants(request.holder, [item.tenant for item in data.jobs])
-    submitted = await submit(core, [item.to_request() for item in data.jobs])
+    submitted = await submit(request.core, [item.to_request() for item in data.jobs])
     replayed = all(each.replayed for each in submitted)
     if request.prefers_minimal:
         ids = BatchIds(ids=[each.job.id for each in submitted])
@@ -91,11 +85,11 @@ async def submit_batch(
 
 
 @get("/jobs", **documented(Unavailable, query=ListQuery, answers={HTTP_200_OK: NEXT_PAGE}))
-async def list_jobs(core: NamedDependency[Core], request: CheckedRequest) -> Response[list[JobAnswer]]:
+async def list_jobs(request: CheckedRequest) -> Response[list[JobAnswer]]:
     """List jobs by when they were submitted. `Link` leads to the next page until there is none."""
     query = request.query(ListQuery)
     wanted = query.to_filter()
-    page = await look.list_jobs(core, replace(wanted, tenant=only_tenant(request.holder, wanted.tenant)))
+    page = await look.list_jobs(request.core, replace(wanted, tenant=only_tenant(request.holder, wanted.tenant)))
     answer = Response([JobAnswer.of(job) for job in page.jobs])
     if page.next_seq is not None:
         following = urlencode(query.given() | {"cursor": write_cursor(page.next_seq)})
@@ -104,21 +98,21 @@ async def list_jobs(core: NamedDependency[Core], request: CheckedRequest) -> Res
 
 
 @get("/jobs/{job_id:str}", **documented(NotFound, Unavailable))
-async def get_job(core: NamedDependency[Core], job_id: FromPath[str]) -> JobAnswer:
+async def get_job(request: CheckedRequest, job_id: FromPath[str]) -> JobAnswer:
     """Look at one job."""
-    return JobAnswer.of(await look.get_job(core, job_id))
+    return JobAnswer.of(await look.get_job(request.core, job_id))
 
 
 @get("/jobs/{job_id:str}/attempts", **documented(NotFound, Unavailable))
-async def list_attempts(core: NamedDependency[Core], job_id: FromPath[str]) -> list[AttemptAnswer]:
+async def list_attempts(request: CheckedRequest, job_id: FromPath[str]) -> list[AttemptAnswer]:
     """List a job's ended attempts, first to last."""
-    return [AttemptAnswer.of(attempt) for attempt in await look.list_attempts(core, job_id)]
+    return [AttemptAnswer.of(attempt) for attempt in await look.list_attempts(request.core, job_id)]
 
 
 @get("/jobs/{job_id:str}/explain", **documented(NotFound, Unavailable))
-async def explain_job(core: NamedDependency[Core], request: CheckedRequest, job_id: FromPath[str]) -> ExplainAnswer:
+async def explain_job(request: CheckedRequest, job_id: FromPath[str]) -> ExplainAnswer:
     """Say why a job waits. What goes before it, what holds it, when it may go, and what would make it the next."""
-    explaining = explain(core, job_id, only=request.holder.tenant)
+    explaining = explain(request.core, job_id, only=request.holder.tenant)
     return ExplainAnswer.found(await request.unless_gone(explaining))  # there may be a long line for it
 
 
@@ -127,24 +121,22 @@ async def explain_job(core: NamedDependency[Core], request: CheckedRequest, job_
     status_code=HTTP_200_OK,
     **documented(NotFound, Conflict, Unavailable, links=leads_to("list_attempts", "retry_job", job_id="/id")),
 )
-async def cancel_job(core: NamedDependency[Core], job_id: FromPath[str]) -> JobAnswer:
+async def cancel_job(request: CheckedRequest, job_id: FromPath[str]) -> JobAnswer:
     """Cancel a job in any state that is not final. Sent again, the answer is the same."""
-    return JobAnswer.of(await cancel(core, job_id))
+    return JobAnswer.of(await cancel(request.core, job_id))
 
 
 @patch("/jobs/{job_id:str}", **documented(NotFound, Conflict, Unavailable))
-async def change_job(core: NamedDependency[Core], job_id: FromPath[str], data: JSONBody[PriorityBody]) -> JobAnswer:
+async def change_job(request: CheckedRequest, job_id: FromPath[str], data: JSONBody[PriorityBody]) -> JobAnswer:
     """Change the priority of a job that waits. It counts for the next dispatch."""
-    return JobAnswer.of(await reprioritize(core, job_id, data.priority))
+    return JobAnswer.of(await reprioritize(request.core, job_id, data.priority))
 
 
 @post("/jobs/cancel", status_code=HTTP_200_OK, **documented(Unavailable))
-async def cancel_jobs(
-    core: NamedDependency[Core], request: CheckedRequest, data: JSONBody[CancelBody]
-) -> CancelledAnswer:
+async def cancel_jobs(request: CheckedRequest, data: JSONBody[CancelBody]) -> CancelledAnswer:
     """Cancel a tenant's unfinished jobs, or some of them."""
     require_tenants(request.holder, [data.tenant])
-    return CancelledAnswer(cancelled=await cancel_many(core, data.to_filter()))
+    return CancelledAnswer(cancelled=await cancel_many(request.core, data.to_filter()))
 
 
 @post(
@@ -160,16 +152,16 @@ async def cancel_jobs(
         links=_TO_THE_JOB,
     ),
 )
-async def retry_job(core: NamedDependency[Core], job_id: FromPath[str]) -> Response[JobAnswer]:
+async def retry_job(request: CheckedRequest, job_id: FromPath[str]) -> Response[JobAnswer]:
     """Submit a failed or cancelled job once more, as a new one."""
-    job = await retry(core, job_id)
+    job = await retry(request.core, job_id)
     return _stored(JobAnswer.of(job), replayed=False, headers={"Location": f"/jobs/{job.id}"})
 
 
 @get("/stats", **documented(Unavailable))
-async def get_stats(core: NamedDependency[Core]) -> StatsAnswer:
+async def get_stats(request: CheckedRequest) -> StatsAnswer:
     """Count the jobs, in all and in each queue."""
-    return StatsAnswer.total(look.stats(core))
+    return StatsAnswer.total(look.stats(request.core))
 
 
 def _stored(content: T, replayed: bool, headers: dict[str, str] | None = None) -> Response[T]:  # noqa: FBT001

@@ -13,7 +13,6 @@ from app.api.document import METRICS, documented
 from app.api.request import CheckedRequest
 from app.api.schemas import HealthAnswer
 from app.errors import Unavailable
-from app.flow.core import Core
 
 Scrape: TypeAlias = Callable[[str], Awaitable[tuple[str, bytes]]]
 """Answers an `Accept` header with a media type and all metrics."""
@@ -25,18 +24,18 @@ async def nothing_measured(accept: str) -> tuple[str, bytes]:  # noqa: ARG001 - 
 
 
 @get("/health/live", **documented(Unavailable, needs_key=False))
-async def is_live(core: NamedDependency[Core]) -> HealthAnswer:
+async def is_live(request: CheckedRequest) -> HealthAnswer:
     """Whether the loops turn."""
-    health = core.health()
+    health = request.core.health()
     if not health.live:
         raise Unavailable(health.why)
     return HealthAnswer(status="live")
 
 
 @get("/health/ready", **documented(Unavailable, needs_key=False))
-async def is_ready(core: NamedDependency[Core]) -> HealthAnswer:
+async def is_ready(request: CheckedRequest) -> HealthAnswer:
     """Whether requests are served; if not, the error says what stands in the way."""
-    health = core.health()
+    health = request.core.health()
     if not health.ready:
         raise Unavailable(health.why)
     return HealthAnswer(status="ready")

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Final
 
 from litestar import post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from litestar.status_codes import HTTP_200_OK
 
@@ -58,43 +57,43 @@ _TO_THE_REPORTS: Final = leads_to(
     only_while_serving=True,
     **documented(Unavailable, links=_TO_THE_REPORTS),
 )
-async def claim_jobs(core: NamedDependency[Core], request: CheckedRequest, data: JSONBody[ClaimBody]) -> ClaimAnswer:
+async def claim_jobs(request: CheckedRequest, data: JSONBody[ClaimBody]) -> ClaimAnswer:
     """Take up to `limit` jobs in the order they are to be done, waiting up to `wait_sec` for the first."""
     require_queues(request.holder, data.queues)
     wanted = data.to_request()
-    jobs = await (_waited_for(core, request, wanted) if data.wait_sec else claim(core, wanted))
+    jobs = await (_waited_for(request.core, request, wanted) if data.wait_sec else claim(request.core, wanted))
     return ClaimAnswer(jobs=[ClaimedJob.claimed(job) for job in jobs])
 
 
 @post("/jobs/{job_id:str}/start", status_code=HTTP_200_OK, **_BY_TOKEN)
-async def start_job(core: NamedDependency[Core], job_id: FromPath[str], data: JSONBody[TokenBody]) -> JobAnswer:
+async def start_job(request: CheckedRequest, job_id: FromPath[str], data: JSONBody[TokenBody]) -> JobAnswer:
     """Say that the work has begun."""
-    return JobAnswer.of(await lease.start(core, job_id, data.token))
+    return JobAnswer.of(await lease.start(request.core, job_id, data.token))
 
 
 @post("/jobs/{job_id:str}/heartbeat", status_code=HTTP_200_OK, **_BY_TOKEN)
-async def beat(core: NamedDependency[Core], job_id: FromPath[str], data: JSONBody[HeartbeatBody]) -> HeartbeatAnswer:
+async def beat(request: CheckedRequest, job_id: FromPath[str], data: JSONBody[HeartbeatBody]) -> HeartbeatAnswer:
     """Say that the work goes on. A 409 means: stop working."""
-    expires_at = await lease.heartbeat(core, job_id, **data.given())
+    expires_at = await lease.heartbeat(request.core, job_id, **data.given())
     return HeartbeatAnswer(expires_at=rfc3339(expires_at))
 
 
 @post("/jobs/{job_id:str}/complete", status_code=HTTP_200_OK, **_BY_TOKEN)
-async def complete_job(core: NamedDependency[Core], job_id: FromPath[str], data: JSONBody[CompleteBody]) -> JobAnswer:
+async def complete_job(request: CheckedRequest, job_id: FromPath[str], data: JSONBody[CompleteBody]) -> JobAnswer:
     """Report that the work is done."""
-    return JobAnswer.of(await finish.complete(core, job_id, data.token, data.result))
+    return JobAnswer.of(await finish.complete(request.core, job_id, data.token, data.result))
 
 
 @post("/jobs/{job_id:str}/fail", status_code=HTTP_200_OK, **_BY_TOKEN)
-async def fail_job(core: NamedDependency[Core], job_id: FromPath[str], data: JSONBody[FailBody]) -> JobAnswer:
+async def fail_job(request: CheckedRequest, job_id: FromPath[str], data: JSONBody[FailBody]) -> JobAnswer:
     """Report that the work could not be done."""
-    return JobAnswer.of(await finish.fail(core, job_id, data.token, data.cut_error(), retry=data.retry))
+    return JobAnswer.of(await finish.fail(request.core, job_id, data.token, data.cut_error(), retry=data.retry))
 
 
 @post("/jobs/{job_id:str}/release", status_code=HTTP_200_OK, **_BY_TOKEN)
-async def release_job(core: NamedDependency[Core], job_id: FromPath[str], data: JSONBody[TokenBody]) -> JobAnswer:
+async def release_job(request: CheckedRequest, job_id: FromPath[str], data: JSONBody[TokenBody]) -> JobAnswer:
     """Give the job back; the attempt is not counted."""
-    return JobAnswer.of(await finish.release(core, job_id, data.token))
+    return JobAnswer.of(await finish.release(request.core, job_id, data.token))
 
 
 @post(
@@ -103,17 +102,17 @@ async def release_job(core: NamedDependency[Core], job_id: FromPath[str], data: 
     request_max_body_size=LARGE_BODY_BYTES,
     **documented(Unavailable),
 )
-async def finish_jobs(core: NamedDependency[Core], request: CheckedRequest, data: JSONBody[FinishBody]) -> FinishAnswer:
+async def finish_jobs(request: CheckedRequest, data: JSONBody[FinishBody]) -> FinishAnswer:
     """Report how up to 1,000 attempts ended. Each report is judged by itself."""
-    judged = await finish_many(core, [item.to_report() for item in data.results], request.holder)
+    judged = await finish_many(request.core, [item.to_report() for item in data.results], request.holder)
     return FinishAnswer(results=[FinishedItem.of(each) for each in judged])
 
 
 @post("/jobs/heartbeat", status_code=HTTP_200_OK, **documented(Unavailable))
-async def beat_for_jobs(core: NamedDependency[Core], request: CheckedRequest, data: JSONBody[BeatsBody]) -> BeatsAnswer:
+async def beat_for_jobs(request: CheckedRequest, data: JSONBody[BeatsBody]) -> BeatsAnswer:
     """Beat for up to 1,000 jobs. A lease that is not ok is lost: stop working on its job."""
     leases = [(item.id, item.token) for item in data.leases]
-    judged = await heartbeat_many(core, leases, data.length(), request.holder)
+    judged = await heartbeat_many(request.core, leases, data.length(), request.holder)
     return BeatsAnswer(results=[BeatItem.of(each) for each in judged])
 
 

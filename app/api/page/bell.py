@@ -12,7 +12,6 @@ from litestar.di import NamedDependency
 from app.api.page.request import PageRequest
 from app.api.page.shared import Shared
 from app.api.stream import EventStream
-from app.flow.core import Core
 from app.flow.watch.feed import Watcher
 
 _LONGEST_SILENCE_SEC: Final = 10.0
@@ -25,12 +24,10 @@ _RING: Final = b"event: changed\ndata: look again\n\n"
 
 
 @get("/page/changes", include_in_schema=False)
-async def ring_on_changes(
-    core: NamedDependency[Core], request: PageRequest, front_page: NamedDependency[Shared[str]]
-) -> EventStream:
+async def ring_on_changes(request: PageRequest, front_page: NamedDependency[Shared[str]]) -> EventStream:
     """An event whenever a page has something new to show: once a second at most, every ten seconds at least."""
-    watcher = core.feed.watch(reads=False)
-    return EventStream(core, request.holder, watcher, rings(watcher, front_page))
+    watcher = request.core.feed.watch(reads=False)
+    return EventStream(request.core, request.holder, watcher, rings(watcher, front_page))
 
 
 async def rings(watcher: Watcher, front_page: Shared[str]) -> AsyncIterator[bytes]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 from litestar import Response, get, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath
 from litestar.response import Redirect
 
@@ -17,7 +16,6 @@ from app.api.page.request import PageRequest
 from app.api.schemas import Nothing
 from app.flow import look
 from app.flow.cancel import cancel
-from app.flow.core import Core
 from app.flow.retry import retry
 from app.flow.tenancy import get_tenant, patch_tenant, put_queue
 from app.flow.watch.overview import queue_line
@@ -26,9 +24,9 @@ _SWITCHING = {"paused": "Pause", "resumed": "Resume"}
 
 
 @get("/page/jobs/{job_id:str}/cancel", include_in_schema=False)
-async def ask_to_cancel(core: NamedDependency[Core], request: PageRequest, job_id: FromPath[str]) -> Response[str]:
+async def ask_to_cancel(request: PageRequest, job_id: FromPath[str]) -> Response[str]:
     """Whether a job is really no longer wanted."""
-    job = await look.get_job(core, job_id)
+    job = await look.get_job(request.core, job_id)
     return _confirm(
         request,
         "Cancel",
@@ -42,17 +40,17 @@ async def ask_to_cancel(core: NamedDependency[Core], request: PageRequest, job_i
 
 
 @post("/page/jobs/{job_id:str}/cancel", include_in_schema=False)
-async def cancel_job(core: NamedDependency[Core], request: PageRequest, job_id: FromPath[str]) -> Redirect:
+async def cancel_job(request: PageRequest, job_id: FromPath[str]) -> Redirect:
     """A job is no longer wanted."""
     await request.filled_in(Nothing)
-    await cancel(core, job_id)
+    await cancel(request.core, job_id)
     return see(f"{links.job(job_id)}?done=cancelled")
 
 
 @get("/page/jobs/{job_id:str}/retry", include_in_schema=False)
-async def ask_to_retry(core: NamedDependency[Core], request: PageRequest, job_id: FromPath[str]) -> Response[str]:
+async def ask_to_retry(request: PageRequest, job_id: FromPath[str]) -> Response[str]:
     """Whether a job is really wanted again."""
-    job = await look.get_job(core, job_id)
+    job = await look.get_job(request.core, job_id)
     return _confirm(
         request,
         "Retry",
@@ -65,18 +63,18 @@ async def ask_to_retry(core: NamedDependency[Core], request: PageRequest, job_id
 
 
 @post("/page/jobs/{job_id:str}/retry", only_while_serving=True, include_in_schema=False)
-async def retry_job(core: NamedDependency[Core], request: PageRequest, job_id: FromPath[str]) -> Redirect:
+async def retry_job(request: PageRequest, job_id: FromPath[str]) -> Redirect:
     """A job is wanted again."""
     await request.filled_in(Nothing)
-    job = await retry(core, job_id)
+    job = await retry(request.core, job_id)
     return see(f"{links.job(job.id)}?done=retried")
 
 
 @get("/page/tenant/switch", include_in_schema=False)
-async def ask_to_switch_tenant(core: NamedDependency[Core], request: PageRequest) -> Response[str]:
+async def ask_to_switch_tenant(request: PageRequest) -> Response[str]:
     """Whether a tenant is really to be paused, or to go on."""
     wanted = request.query(Switch)
-    await get_tenant(core, wanted.name)
+    await get_tenant(request.core, wanted.name)
     return _confirm_switch(
         request,
         wanted,
@@ -88,18 +86,18 @@ async def ask_to_switch_tenant(core: NamedDependency[Core], request: PageRequest
 
 
 @post("/page/tenant/switch", include_in_schema=False)
-async def switch_tenant(core: NamedDependency[Core], request: PageRequest) -> Redirect:
+async def switch_tenant(request: PageRequest) -> Redirect:
     """A tenant is paused, or goes on."""
     wanted = await request.filled_in(Switch)
-    await patch_tenant(core, wanted.name, {"paused": wanted.to == "paused"})
+    await patch_tenant(request.core, wanted.name, {"paused": wanted.to == "paused"})
     return see(links.tenant(wanted.name, done=wanted.to))
 
 
 @get("/page/tenant/weight", include_in_schema=False)
-async def ask_to_weigh(core: NamedDependency[Core], request: PageRequest) -> Response[str]:
+async def ask_to_weigh(request: PageRequest) -> Response[str]:
     """Whether a tenant's share is really to change."""
     wanted = request.query(NewWeight)
-    tenant = await get_tenant(core, wanted.name)
+    tenant = await get_tenant(request.core, wanted.name)
     return _confirm(
         request,
         "Change the weight",
@@ -113,18 +111,18 @@ async def ask_to_weigh(core: NamedDependency[Core], request: PageRequest) -> Res
 
 
 @post("/page/tenant/weight", include_in_schema=False)
-async def weigh(core: NamedDependency[Core], request: PageRequest) -> Redirect:
+async def weigh(request: PageRequest) -> Redirect:
     """A tenant's share changes."""
     wanted = await request.filled_in(NewWeight)
-    await patch_tenant(core, wanted.name, {"weight": wanted.weight})
+    await patch_tenant(request.core, wanted.name, {"weight": wanted.weight})
     return see(links.tenant(wanted.name, done="weight"))
 
 
 @get("/page/queue/switch", include_in_schema=False)
-async def ask_to_switch_queue(core: NamedDependency[Core], request: PageRequest) -> Response[str]:
+async def ask_to_switch_queue(request: PageRequest) -> Response[str]:
     """Whether a queue is really to be paused, or to go on."""
     wanted = request.query(Switch)
-    await queue_line(core, wanted.name)
+    await queue_line(request.core, wanted.name)
     return _confirm_switch(
         request,
         wanted,
@@ -136,11 +134,11 @@ async def ask_to_switch_queue(core: NamedDependency[Core], request: PageRequest)
 
 
 @post("/page/queue/switch", include_in_schema=False)
-async def switch_queue(core: NamedDependency[Core], request: PageRequest) -> Redirect:
+async def switch_queue(request: PageRequest) -> Redirect:
     """A queue is paused, or goes on."""
     wanted = await request.filled_in(Switch)
-    await queue_line(core, wanted.name)  # or a name that was mistyped would make one
-    await put_queue(core, wanted.name, paused=wanted.to == "paused")
+    await queue_line(request.core, wanted.name)  # or a name that was mistyped would make one
+    await put_queue(request.core, wanted.name, paused=wanted.to == "paused")
     return see(links.queue(wanted.name, done=wanted.to))
 
 

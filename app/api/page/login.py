@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 from litestar import Request, Response, get, post
 from litestar.datastructures import Cookie
-from litestar.di import NamedDependency
 from litestar.response import Redirect
 
 from app.api.access import SESSION, address_of
@@ -38,21 +37,21 @@ async def ask_for_key(request: PageRequest) -> Response[str]:
 
 
 @post(_LOGIN, include_in_schema=False)
-async def log_in(core: NamedDependency[Core], request: PageRequest) -> Response[Any]:
+async def log_in(request: PageRequest) -> Response[Any]:
     """The browser is let in, if the key is good."""
     shown = await request.filled_in(Login)
     try:
-        holder = await holder_of(core, shown.key.strip(), address_of(request))
+        holder = await holder_of(request.core, shown.key.strip(), address_of(request))
         _refuse_who_has_no_page(holder)
     except (NoKey, NotAllowed, TooManyTries) as refusal:
         return _form(shown.to, refusal)
-    key, ends = await make_login(core, holder)
+    key, ends = await make_login(request.core, holder)
     answer = see(_ours(shown.to))
     answer.set_cookie(
         Cookie(
             key=SESSION,
             value=key.text,
-            max_age=max(1, int((ends - core.clock.shown()).total_seconds())),
+            max_age=max(1, int((ends - request.core.clock.shown()).total_seconds())),
             httponly=True,
             secure=request.url.scheme == "https",
             samesite="lax",
@@ -62,12 +61,12 @@ async def log_in(core: NamedDependency[Core], request: PageRequest) -> Response[
 
 
 @post("/page/logout", include_in_schema=False)
-async def log_out(core: NamedDependency[Core], request: PageRequest) -> Redirect:
+async def log_out(request: PageRequest) -> Redirect:
     """The login ends, here and on the service."""
     await request.filled_in(Nothing)
     key = Key.read(request.cookies.get(SESSION, ""))
     if key is not None:
-        await _end(core, key, address_of(request))
+        await _end(request.core, key, address_of(request))
     answer = see(_LOGIN)
     answer.delete_cookie(SESSION)
     return answer

@@ -21,7 +21,6 @@ from app.api.page.shared import Shared
 from app.api.page.timeline import timeline
 from app.errors import NotFound
 from app.flow import look
-from app.flow.core import Core
 from app.flow.look import JobFilter
 from app.flow.tenancy import get_tenant
 from app.flow.watch.overview import queue_line, tenant_line
@@ -45,13 +44,13 @@ async def show_overview(front_page: NamedDependency[Shared[str]]) -> Response[st
 
 
 @get("/page/jobs", include_in_schema=False)
-async def find_jobs(core: NamedDependency[Core], request: PageRequest) -> Response[str] | Redirect:
+async def find_jobs(request: PageRequest) -> Response[str] | Redirect:
     """The jobs that match, or the one with the id."""
     asked = request.searched(Search)
     given = asked.given()
     if "id" in given:
         return see(links.job(_job_id(given["id"])))
-    found = await look.list_jobs(core, asked.to_filter(_PER_PAGE))
+    found = await look.list_jobs(request.core, asked.to_filter(_PER_PAGE))
     older = None if found.next_seq is None else links.jobs(**given | {"cursor": write_cursor(found.next_seq)})
     return page(
         "jobs.html",
@@ -61,21 +60,20 @@ async def find_jobs(core: NamedDependency[Core], request: PageRequest) -> Respon
         asked={name: given.get(name) for name in Search.__struct_fields__},
         is_narrowed=bool(given),
         states=list(State),
-        now=core.clock.now(),
+        now=request.core.clock.now(),
     )
 
 
 @get("/page/jobs/{job_id:str}", include_in_schema=False)
 async def show_job(
-    core: NamedDependency[Core],
     explanations: NamedDependency[Explanations],
     request: PageRequest,
     job_id: FromPath[str],
 ) -> Response[str]:
     """One job."""
     address = request.query(JobAddress)
-    job, attempts = await look.get_job(core, job_id), await look.list_attempts(core, job_id)
-    now = core.clock.now()
+    job, attempts = await look.get_job(request.core, job_id), await look.list_attempts(request.core, job_id)
+    now = request.core.clock.now()
     return page(
         "job.html",
         request.holder,
@@ -89,35 +87,35 @@ async def show_job(
 
 
 @get("/page/tenant", include_in_schema=False)
-async def show_tenant(core: NamedDependency[Core], request: PageRequest) -> Response[str]:
+async def show_tenant(request: PageRequest) -> Response[str]:
     """One tenant."""
     address = request.query(Address)
-    tenant = await get_tenant(core, address.name)
-    newest = await look.list_jobs(core, JobFilter(tenant=tenant.name, limit=10))
+    tenant = await get_tenant(request.core, address.name)
+    newest = await look.list_jobs(request.core, JobFilter(tenant=tenant.name, limit=10))
     return page(
         "tenant.html",
         request.holder,
-        line=tenant_line(core, tenant.name),
+        line=tenant_line(request.core, tenant.name),
         jobs=newest.jobs,
         notice=_NOTICES.get(str(address.done)),
-        now=core.clock.now(),
+        now=request.core.clock.now(),
     )
 
 
 @get("/page/queue", include_in_schema=False)
-async def show_queue(core: NamedDependency[Core], request: PageRequest) -> Response[str]:
+async def show_queue(request: PageRequest) -> Response[str]:
     """One queue."""
     address = request.query(Address)
-    line = await queue_line(core, address.name)
-    newest = await look.list_jobs(core, JobFilter(queue=line.name, limit=10))
+    line = await queue_line(request.core, address.name)
+    newest = await look.list_jobs(request.core, JobFilter(queue=line.name, limit=10))
     return page(
         "queue.html",
         request.holder,
         line=line,
-        waiting=core.counts.queued_by_tenant(line.name).most_common(_WAITING_TENANTS),
+        waiting=request.core.counts.queued_by_tenant(line.name).most_common(_WAITING_TENANTS),
         jobs=newest.jobs,
         notice=_NOTICES.get(str(address.done)),
-        now=core.clock.now(),
+        now=request.core.clock.now(),
     )
 
 
