@@ -23,6 +23,8 @@ _MOST_BYTES: Final = 32 * 1024
 _AROUND_A_HEADER: Final = len(": \r\n")
 _HOST: Final = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._~!$&'()*+,;=%-]+)(:[0-9]*)?")
 
+_PLAIN_PATH: Final = re.compile(rb"(/[0-9A-Za-z._~-]+)+")
+
 _ADDRESS: Final = re.compile(r"\[.*|\d+\.\d+\.\d+\.\d+")
 
 
@@ -115,15 +117,14 @@ class _Exchange:
 
 def refuse_malformed(scope: HTTPScope) -> None:
     """Raises for a request that two parsers could read in two ways, and for one that is too large to look at."""
-    headers = scope["headers"]
-    names = [name.lower() for name, _ in headers]
-    sizes = (len(name) + len(value) + _AROUND_A_HEADER for name, value in headers)
+    headers = scope["headers"]  # with names in lower case, as ASGI wants them
+    sizes = [len(name) + len(value) + _AROUND_A_HEADER for name, value in headers]
     if sum(sizes) + len(scope["raw_path"]) + len(scope["query_string"]) > _MOST_BYTES:
         raise HeadersTooLarge
-    hosts = [value for name, value in headers if name.lower() == b"host"]
+    hosts = [value for name, value in headers if name == b"host"]
     if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):
         raise InvalidRequest("the request must have exactly one Host header, a name or an address")
-    if b"content-length" in names and b"transfer-encoding" in names:
+    if {b"content-length", b"transfer-encoding"} <= {name for name, _ in headers}:
         raise InvalidRequest("the request must have either Content-Length or Transfer-Encoding, not both")
     _refuse_ambiguous_path(scope["raw_path"])
 
@@ -133,13 +134,15 @@ def _refuse_foreign_host(scope: HTTPScope, ours: frozenset[str] | None) -> None:
     this service for that site, whose scripts may do everything. An address is no name, and so is always taken."""
     if ours is None:
         return
-    [host] = [value.decode() for name, value in scope["headers"] if name.lower() == b"host"]
+    [host] = [value.decode() for name, value in scope["headers"] if name == b"host"]
     name = host if host.startswith("[") else host.partition(":")[0].lower().removesuffix(".")
     if name not in ours and not _ADDRESS.fullmatch(name):
         raise InvalidRequest("the request names a host that is not one of FAIRLANE_HOSTS")
 
 
 def _refuse_ambiguous_path(raw_path: bytes) -> None:
+    if _PLAIN_PATH.fullmatch(raw_path):
+        return
     # Litestar drops empty segments and the last slash, and would take `/jobs//cancel` for `/jobs/cancel`.
     segments = raw_path.removeprefix(b"/").split(b"/") if raw_path != b"/" else []
     try:

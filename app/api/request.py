@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 from litestar import Request
-from litestar.exceptions import InternalServerException
-from litestar.types import Receive
+from litestar.types import HTTPReceiveMessage, Receive
 
 from app.api.decode import decode_body, decode_query, fault_of
-from app.api.errors import ClientGone, NotJson
+from app.api.errors import BodyTooLarge, ClientGone, NotJson
 from app.api.fields import IdempotencyKey
 from app.api.pieces import INVALID_JSON
 from app.api.schemas import Asked
@@ -32,6 +32,8 @@ _LONG_BODY: Final = 256 * 1024
 class CheckedRequest(Request[Any, Any, Any]):
     """Litestar asks `json` for the handler's `data`."""
 
+    _received: bytes | None = None
+
     async def body(self) -> bytes:
         """The body; a body that does not say it is JSON is refused, and so is none where one is taken."""
         body = await self.received()
@@ -42,11 +44,27 @@ class CheckedRequest(Request[Any, Any, Any]):
         return body
 
     async def received(self) -> bytes:
-        """The body, whatever it is."""
-        try:
-            return await super().body()
-        except InternalServerException as error:  # Litestar's word for a client that hung up in mid-body
-            raise ClientGone from error
+        """The body, whatever it is; asked again, the same. Raises `BodyTooLarge`, as soon as that is clear, and
+        `ClientGone`."""
+        if self._received is None:
+            self._received = await self._receive_all()
+        return self._received
+
+    async def _receive_all(self) -> bytes:
+        most = self.route_handler.resolve_request_max_body_size() or math.inf
+        if any(int(length) > most for length in self._header("Content-Length")):
+            raise BodyTooLarge
+        chunks, size, is_complete = list[bytes](), 0, False
+        while not is_complete:
+            message = cast("HTTPReceiveMessage", await self.receive())
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            chunks.append(message["body"])
+            size += len(message["body"])
+            if size > most:
+                raise BodyTooLarge
+            is_complete = not message["more_body"]
+        return b"".join(chunks)
 
     async def json(self) -> Any:
         """The struct that the handler takes as `data`."""
@@ -133,7 +151,7 @@ class CheckedRequest(Request[Any, Any, Any]):
         """What was given under the name, in order. (Litestar's own headers are a dictionary made for each request, and
         looking at four of them is a twentieth of a submit.)"""
         wanted = name.lower().encode()
-        return [value.decode("latin-1") for key, value in self.scope["headers"] if key.lower() == wanted]
+        return [value.decode("latin-1") for key, value in self.scope["headers"] if key == wanted]
 
     def _key_faults(self, kind: type[Asked]) -> Iterator[FieldError]:
         keys = self._header(KEY_HEADER)
