@@ -7,7 +7,6 @@ import asyncio
 import random
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -344,15 +343,15 @@ class Clients:
         ]()
         if statement is None:
             return False
-        with closing(sqlite3.connect(self._witness.path, isolation_level=None, timeout=0)) as session:
-            # The defaults of columns ask SQLite for the time and for chance.
-            session.create_function("strftime", -1, lambda *_: rfc3339(wall)[:-4])
-            session.create_function("randomblob", 1, self._chance.randbytes)
-            try:
-                session.execute(statement)
-            except sqlite3.OperationalError as error:
-                self._witness.say(f"typed in vain: {error}")
-                return False
+        session = self._witness.file
+        # The defaults of columns ask SQLite for the time and for chance.
+        session.create_function("strftime", -1, lambda *_: rfc3339(wall)[:-4])
+        session.create_function("randomblob", 1, self._chance.randbytes)
+        try:
+            session.execute(statement)
+        except sqlite3.OperationalError as error:
+            self._witness.say(f"typed in vain: {error}")
+            return False
         self._witness.say(f"typed: {statement}")
         return True
 

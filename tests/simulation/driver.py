@@ -8,12 +8,15 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, Protocol
 
 import pytest
+from sqlalchemy import event
 
 from app.store import sqlite_driver
+from app.store.engine import Engines
 
 Kind = Literal["connect", "BEGIN", "statement", "COMMIT", "ROLLBACK"]
 
@@ -37,27 +40,68 @@ class World(Protocol):
         """It will be answered."""
 
 
+@dataclass(eq=False)
+class Handle:
+    """The file, open, and what this handle was told that stays so: its settings and functions."""
+
+    raw: sqlite3.Connection
+    told: set[object] = field(default_factory=set)
+
+
+class Handles:
+    """Those that nobody uses wait for whoever connects next, for to open the file is to read the schema anew and to
+    prepare every statement again, which costs more than the statements do."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._idle: dict[bool, list[Handle]] = {True: [], False: []}
+
+    def take(self, *, is_reader: bool) -> Handle:
+        """As good as new: a reader's cannot write, so each gets one of its own kind."""
+        idle = self._idle[is_reader]
+        return idle.pop() if idle else Handle(opened(self._path))
+
+    def put_back(self, handle: Handle, *, is_reader: bool) -> None:
+        """Whatever was not committed is lost."""
+        handle.raw.rollback()
+        self._idle[is_reader].append(handle)
+
+    def close(self) -> None:
+        for idle in self._idle.values():
+            while idle:
+                idle.pop().raw.close()
+
+
+def opened(path: Path) -> sqlite3.Connection:
+    """Without a patience: nobody could let go while we waited."""
+    return sqlite3.connect(path, isolation_level=None, timeout=0, cached_statements=512)
+
+
 class Connection:
     """What SQLAlchemy takes for a connection of aiosqlite."""
 
-    def __init__(self, world: World, path: str) -> None:
+    def __init__(self, world: World, handles: Handles, *, is_reader: bool) -> None:
         self._world = world
-        self._path = path
-        self.is_reader = False
-        self.raw: sqlite3.Connection | None = None
+        self._handles = handles
+        self.is_reader = is_reader
+        self._handle: Handle | None = None
         self.cursors: list[sqlite3.Cursor] = []
         self._thread = SimpleNamespace()  # SQLAlchemy makes it a daemon
         self._tx = SimpleNamespace(put_nowait=_at_once)  # and sets the isolation level by the thread's inbox
 
     @property
     def _connection(self) -> sqlite3.Connection | None:
-        return self.raw
+        return None if self._handle is None else self._handle.raw
+
+    @property
+    def _open_handle(self) -> Handle:
+        if self._handle is None:
+            raise sqlite3.OperationalError("no active connection")
+        return self._handle
 
     @property
     def _conn(self) -> sqlite3.Connection:
-        if self.raw is None:
-            raise sqlite3.OperationalError("no active connection")
-        return self.raw
+        return self._open_handle.raw
 
     def __await__(self) -> Iterator[Any]:
         return self._opened().__await__()
@@ -67,13 +111,22 @@ class Connection:
 
     async def execute(self, sql: str, run: Callable[[sqlite3.Connection], Any]) -> Any:
         """Settings cost no turn, nor what only marks a transaction that reads: nobody could tell when it ran."""
-        if sql.startswith("PRAGMA") or (self.is_reader and sql == "BEGIN"):
-            self.is_reader |= "query_only" in sql
+        if sql.startswith("PRAGMA"):
+            return run(self._conn) if self._is_news(sql) else None
+        if self.is_reader and sql == "BEGIN":
             return run(self._conn)
         return await self._ask("BEGIN" if sql.startswith("BEGIN") else "statement", sql, run)
 
-    async def create_function(self, *args: Any, **kw: Any) -> None:
-        self._conn.create_function(*args, **kw)
+    async def create_function(self, name: str, arguments: int, *args: Any, **kw: Any) -> None:
+        if self._is_news((name, arguments)):
+            self._conn.create_function(name, arguments, *args, **kw)
+
+    def _is_news(self, what: object) -> bool:
+        """To tell it again changes nothing, but that SQLite prepares all its statements anew."""
+        told = self._open_handle.told
+        is_news = what not in told
+        told.add(what)
+        return is_news
 
     async def commit(self) -> None:
         if self.is_reader:
@@ -82,7 +135,7 @@ class Connection:
             await self._ask("COMMIT", "COMMIT", sqlite3.Connection.commit)
 
     async def rollback(self) -> None:
-        if self.raw is not None and self.raw.in_transaction:
+        if self._handle is not None and self._handle.raw.in_transaction:
             await self._ask("ROLLBACK", "ROLLBACK", sqlite3.Connection.rollback)
 
     async def close(self) -> None:
@@ -94,11 +147,11 @@ class Connection:
     def cut(self) -> None:
         """Whatever was not committed is lost."""
         for cursor in self.cursors:
-            cursor.close()  # or SQLite would keep the connection for the statement's sake
+            cursor.close()  # or its statement would still be at work
         self.cursors.clear()
-        if self.raw is not None:
-            self.raw.close()
-            self.raw = None
+        if self._handle is not None:
+            self._handles.put_back(self._handle, is_reader=self.is_reader)
+            self._handle = None
 
     async def _opened(self) -> Connection:
         await self._ask("connect", "connect", None)
@@ -110,7 +163,7 @@ class Connection:
         return await call.answer
 
     def _open(self) -> None:
-        self.raw = sqlite3.connect(self._path, isolation_level=None, timeout=0)
+        self._handle = self._handles.take(is_reader=self.is_reader)
 
 
 class Cursor:
@@ -138,7 +191,7 @@ class Cursor:
         return self._cursor.lastrowid if self._cursor else None
 
     async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> Cursor:
-        sql = "PRAGMA busy_timeout = 0" if "busy_timeout" in sql else sql  # nobody could let go while we waited
+        sql = "PRAGMA busy_timeout = 0" if "busy_timeout" in sql else sql
         await self._run(sql, lambda raw: raw.execute(sql, parameters))
         return self
 
@@ -174,8 +227,16 @@ def _at_once(work: tuple[asyncio.Future[Any], Callable[[], Any]]) -> None:
 
 
 @contextmanager
-def simulated_driver(world: World) -> Iterator[None]:
-    """Whoever opens a SQLite database by SQLAlchemy's async engine asks `world`."""
+def simulated_driver(world: World, handles: Handles, engines: Engines) -> Iterator[None]:
+    """Whoever connects by `engines` asks `world`, and gets one of `handles`."""
+
+    def connect_reader(_dialect: object, _record: object, _args: object, parameters: dict[str, Any]) -> None:
+        parameters["is_reader"] = True
+
+    def connect(_path: str, *, is_reader: bool = False, **_: Any) -> Connection:
+        return Connection(world, handles, is_reader=is_reader)
+
+    event.listen(engines.reader.sync_engine, "do_connect", connect_reader)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sqlite_driver, "connect", lambda path, **_: Connection(world, path))
+        patch.setattr(sqlite_driver, "connect", connect)
         yield

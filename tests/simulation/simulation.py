@@ -6,13 +6,12 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import shutil
 import sqlite3
 import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,16 +33,17 @@ from app.settings import PREFIX, Settings, read_settings
 from app.store import dispatcher
 from app.store.answers import ANSWER_SEC
 from app.store.engine import open_engines
+from app.store.schema import metadata
 from tests.contract.model import FINAL, LEASED
-from tests.databases import SqliteDatabases
+from tests.databases import Sqlite, SqliteDatabases
 from tests.flow.harness import HOUR, FakeClock, until_idle
 from tests.flow.views import View, view_of_memory, view_of_sql
 from tests.simulation.clients import Clients
-from tests.simulation.driver import Call, Connection, simulated_driver
+from tests.simulation.driver import Call, Connection, Handles, opened, simulated_driver
 from tests.simulation.loop import SimulatedLoop
-from tests.simulation.nature import QUEUES, Nature, nature_of
+from tests.simulation.nature import QUEUES, TENANTS, Nature, nature_of
 from tests.simulation.requests import Box, Claim, ReportMany, SetQueue, SetTenant
-from tests.simulation.witness import Witness, Wrong
+from tests.simulation.witness import Row, Witness, Wrong
 from tests.twin import Step, Twin, read_history, relive
 
 _BEGINNING: Final = datetime(2026, 1, 5, 12, 30, tzinfo=UTC)
@@ -51,6 +51,9 @@ _MOST_TURNS: Final = 20_000
 _MOST_LIVES: Final = 4
 _JUMPS: Final = (0.4, 1.1, 3.7, 9.0, 11.5, 31.0, 47.0)
 INJECTED: Final = "injected"
+
+_FILLED: Final = (*(table.name for table in reversed(metadata.sorted_tables)), "sqlite_sequence")
+"""The tables that a service fills, those that refer to others before these."""
 
 
 class Killed(BaseException):
@@ -74,22 +77,34 @@ class Ended:
 
 
 class Stage:
-    """The folder and the engines that all seeds of a process share: statements are compiled once."""
+    """The file and the engines that all seeds of a process share: the schema is read once, statements are compiled and
+    prepared once."""
 
     def __init__(self, folder: Path) -> None:
-        self._template = folder / "template.db"
-        SqliteDatabases(folder)
-        self.path = folder / "fairlane.db"
-        self.url = f"sqlite:///{self.path}"
-        self.clear()
+        made = SqliteDatabases(folder).create()
+        assert isinstance(made, Sqlite)
+        self.url = made.url
+        self.file = opened(made.path)
+        """For who looks at it and does not belong to the service."""
         self.engines = open_engines(self.url)
+        self.handles = Handles(made.path)
         self.world: World
+        self._as_migrated = {table: self.file.execute(f"SELECT * FROM {table}").fetchall() for table in _FILLED}
 
     def clear(self) -> None:
-        """A database without rows."""
-        for suffix in ("-wal", "-shm"):
-            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-        shutil.copyfile(self._template, self.path)
+        """The database is as the migrations have left it."""
+        execute = self.file.execute
+        execute("BEGIN IMMEDIATE")
+        for table in _FILLED:
+            execute(f"DELETE FROM {table}")
+        for table, rows in self._as_migrated.items():
+            for row in rows:
+                execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+        execute("COMMIT")
+
+    def close(self) -> None:
+        self.handles.close()
+        self.file.close()
 
     def ask(self, call: Call) -> None:
         """What the driver is asked is the present world's affair."""
@@ -111,7 +126,7 @@ def stage() -> Iterator[Stage]:
         pytest.MonkeyPatch.context() as patch,
     ):
         made = Stage(Path(folder))
-        with simulated_driver(made):
+        with closing(made), simulated_driver(made, made.handles, made.engines):
             _inject(patch, made)
             yield made
 
@@ -146,7 +161,7 @@ class World:
         self.counted = Counter[str]()
         self.wrong: BaseException | None = None
         self.box = Box()
-        self.witness = Witness(self.stage.path, self.box, self.say)
+        self.witness = Witness(self.stage.file, self.box, self.say)
         self.clients = Clients(
             self.chance,
             self.nature,
@@ -178,8 +193,6 @@ class World:
                 pass
         except Broken:
             pass
-        finally:
-            self.witness.close()
         return Ended(self.seed, length, self.nature, self.trace, self.wrong, self.counted)
 
     def _live(self) -> bool:
@@ -500,7 +513,6 @@ class World:
         await self._mended(service)
         self._nobody_holds_what_nobody_took()
         await self._drain(service)
-        await self._mended(service)
         if not self._typed and "prioritize" not in self.nature.steps and not self.box.has_overwritten("tenant"):
             await self._compare_with_a_twin()
 
@@ -534,20 +546,24 @@ class World:
                 raise Wrong(f"j{known.row.seq} is leased to {known.row.worker}, who was told nothing")
 
     async def _drain(self, service: Service) -> None:
-        clients = self.clients
-        for name in ("ada", "bob", "cyd"):
-            settings = TenantSettings(max_running=2 if name == "ada" else None)
-            await clients.send(SetTenant(name=name, settings=settings))
-        for queue in QUEUES:
-            await clients.send(SetQueue(name=queue, paused=False))
+        if not self._unfinished():
+            return
+        capped = [
+            SetTenant(name=name, settings=TenantSettings(max_running=2 if name == "ada" else None)) for name in TENANTS
+        ]
+        opened = [SetQueue(name=queue, paused=False) for queue in QUEUES]
+        await asyncio.wait([self.clients.send(sent) for sent in (*capped, *opened)])
         for _ in range(40):
             await service.ticker.tick()
             await self._take_all()
-            if all(known.row.state in FINAL for known in self.witness.jobs.values()):
+            if not self._unfinished():
+                await self._mended(service)
                 return
             self.pass_time(7.0)
-        left = [known.row for known in self.witness.jobs.values() if known.row.state not in FINAL]
-        raise Wrong(f"some jobs never come to their end: {left}")
+        raise Wrong(f"some jobs never come to their end: {self._unfinished()}")
+
+    def _unfinished(self) -> list[Row]:
+        return [known.row for known in self.witness.jobs.values() if known.row.state not in FINAL]
 
     async def _take_all(self) -> None:
         asked = ClaimRequest(worker=f"w{self.box.count + 1}", queues=QUEUES, limit=50, start=True)

@@ -9,7 +9,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from app.clock import parse_rfc3339
@@ -130,9 +129,10 @@ class Step(NamedTuple):
 
 @dataclass
 class Witness:
-    """`box` is what was sent; `say` takes lines for the trace; `given` is every token that a claim has answered."""
+    """`file` is the database; `box` is what was sent; `say` takes lines for the trace; `given` is every token that a
+    claim has answered."""
 
-    path: Path
+    file: sqlite3.Connection
     box: Box
     say: Callable[[str], None]
     commit: int = 0
@@ -152,12 +152,6 @@ class Witness:
     effects: dict[object, list[tuple[int, Answer | None]]] = field(default_factory=dict)
     """What was done, by whoever, in which commit, and the answer that is due for it."""
     _last_attempt: int = 0
-
-    def __post_init__(self) -> None:
-        self._file = sqlite3.connect(self.path, isolation_level=None)
-
-    def close(self) -> None:
-        self._file.close()
 
     # -- commits
 
@@ -183,7 +177,7 @@ class Witness:
         self.tenants, self.queues = tenants, queues
 
     def _read(self) -> tuple[list[Row], list[Attempt], dict[str, Tenant], dict[str, bool]]:
-        file = self._file
+        file = self.file
         rows = [Row(*row) for row in file.execute(_JOBS)]
         attempts = [Attempt(*row) for row in file.execute(_ATTEMPTS, (self._last_attempt,))]
         found = file.execute(_TENANTS).fetchall()
