@@ -233,6 +233,9 @@ class Clients:
 
     def _claim_step(self) -> None:
         chance = self._chance
+        if not self._witness.jobs and chance.random() < 0.8:
+            self._submit_step()
+            return
         self.send(
             Claim(
                 asked=ClaimRequest(
@@ -250,6 +253,8 @@ class Clients:
         token = self._some_token()
         if token is not None:
             self.send(self._new_report(token, self._chance.choice(LIKELY_CALLS)))
+        else:
+            self._claim_step()
 
     def _report_many_step(self) -> None:
         tokens = [token for _ in range(self._chance.randint(1, 4)) if (token := self._some_token()) is not None]
@@ -282,15 +287,29 @@ class Clients:
             )
 
     def _hang_up_step(self) -> None:
-        waiting = [sent for sent in self._box.open.values() if sent.task is not None and not sent.task.done()]
+        waiting = self._waiting()
         claims = [sent for sent in waiting if isinstance(sent, Claim)]
         if waiting:
-            sent = self._chance.choice(claims or waiting)
-            self._witness.say(f"{sent.number}: the client hangs up")
-            sent.was_hung_up = True
-            self._leaves(sent)
-            assert sent.task is not None
-            sent.task.cancel()
+            self._hang_up(self._chance.choice(claims or waiting))
+
+    def hang_up_all(self) -> list[asyncio.Task[None]]:
+        """Nobody waits any longer; those who did."""
+        return [self._hang_up(sent) for sent in self._waiting()]
+
+    def under_way(self) -> list[asyncio.Task[None]]:
+        """All that is not answered yet."""
+        return [sent.task for sent in self._waiting() if sent.task is not None]
+
+    def _waiting(self) -> list[Sent]:
+        return [sent for sent in self._box.open.values() if sent.task is not None and not sent.task.done()]
+
+    def _hang_up(self, sent: Sent) -> asyncio.Task[None]:
+        self._witness.say(f"{sent.number}: the client hangs up")
+        sent.was_hung_up = True
+        self._leaves(sent)
+        assert sent.task is not None
+        sent.task.cancel()
+        return sent.task
 
     def _cancel_step(self) -> None:
         self._of_some_job("cancel")

@@ -152,6 +152,8 @@ class Witness:
     effects: dict[object, list[tuple[int, Answer | None]]] = field(default_factory=dict)
     """What was done, by whoever, in which commit, and the answer that is due for it."""
     _last_attempt: int = 0
+    _last_found: list[Any] = field(default_factory=list)
+    _tenants: dict[str, Tenant] = field(default_factory=dict)
 
     # -- commits
 
@@ -183,8 +185,10 @@ class Witness:
         found = file.execute(_TENANTS).fetchall()
         queues = {name: bool(paused) for name, paused in file.execute("SELECT name, paused FROM queues ORDER BY name")}
         self._last_attempt = attempts[-1].rowid if attempts else self._last_attempt
-        tenants = {name: Tenant(_settings(values), parse_rfc3339(at)) for name, at, *values in found}
-        return rows, attempts, tenants, queues
+        if found != self._last_found:
+            self._last_found = found
+            self._tenants = {name: Tenant(_settings(values), parse_rfc3339(at)) for name, at, *values in found}
+        return rows, attempts, self._tenants, queues
 
     def _follow(
         self,
