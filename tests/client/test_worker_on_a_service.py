@@ -18,6 +18,7 @@ import pytest
 from app.client import AsyncClient, Context, GiveUp, Job, NewJob, Outcome, State, Worker
 from tests.client.both import Either, Kind, connected
 from tests.databases import Database, Databases
+from tests.history.attacked import do_not_wait_for
 from tests.served import PATIENCE_SEC, Served, serving
 
 
@@ -163,6 +164,7 @@ async def test_a_service_that_is_killed_loses_no_job_and_makes_none_twice(databa
         submitting = [asyncio.create_task(submit_on(client, f"client {n}")) for n in range(2)]
         await service.served.logged("request_served", lambda event: event["path"] == "/jobs/finish")
         await service.served.kill()
+        await do_not_wait_for(database)
         await service.start()
         await service.served.logged("request_served", lambda event: event["path"] == "/jobs")
         is_enough.set()

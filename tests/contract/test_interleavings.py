@@ -25,13 +25,14 @@ from tests.contract import model
 from tests.contract.model import CALLS
 from tests.contract.player import NEVER_GIVEN, Event, Player
 from tests.databases import Database, Sqlite
+from tests.effort import EFFORT, chance_of
 from tests.flow.harness import Mortal, Running, mortal, service
 from tests.flow.views import View, assert_memory_equals_sql, view_of_memory, view_of_sql
 
 MAX_ATTEMPTS: Final = 2
-LIVES: Final = 40
+LIVES: Final = 15 * EFFORT
 LONGEST: Final = 14
-ENDING: Final = ("cancel", "complete", "fail for good")
+ENDING: Final[tuple[Event, ...]] = ("cancel", "complete", "fail for good")
 
 
 # --- Every sequence, on SQLite -----------------------------------------------------------------------------
@@ -180,10 +181,11 @@ def _what_matters(job: model.Job) -> object:
     return replace(job, ended=()), frozenset(attempt.outcome for attempt in job.ended)
 
 
+@pytest.mark.torture
 @pytest.mark.usefixtures("no_jitter")
 @pytest.mark.parametrize(
     ("timeout_sec", "whole", "without"),
-    [(None, 4, ()), (15, 3, ("prioritize", "a moment"))],
+    [(None, 3 + (EFFORT > 1), ()), (15, 2 + (EFFORT > 1), ("prioritize", "a moment"))],
     ids=["it may run for ever", "its time is limited"],
 )
 async def test_every_sequence_of_events_goes_as_the_model_says(
@@ -249,10 +251,11 @@ async def _play_at_once(running: Running, beginning: Sequence[Event], calls: Seq
 # --- Long ones, on both databases --------------------------------------------------------------------------
 
 
+@pytest.mark.torture
 @pytest.mark.usefixtures("no_jitter")
 @pytest.mark.parametrize("timeout_sec", [None, 15], ids=["it may run for ever", "its time is limited"])
 async def test_long_lives_with_real_restarts_go_as_the_model_says(database: Database, timeout_sec: int | None) -> None:
-    chance = random.Random(f"{database.kind} {timeout_sec}")
+    chance = chance_of(f"lives on {database.kind}, {timeout_sec}")
     ends = Counter[str]()
     async with mortal(database) as mortal_:
         for number in range(LIVES):
@@ -267,9 +270,12 @@ async def test_long_lives_with_real_restarts_go_as_the_model_says(database: Data
 
 
 async def _live(player: Player, mortal_: Mortal, chance: random.Random) -> None:
-    for _ in range(LONGEST):
-        # What ends a life is less likely than it would be by itself: long ones are what is not walked elsewhere.
-        events = [event for event in player.events() if event not in ENDING or chance.random() < 0.4]
+    for left in reversed(range(LONGEST)):
+        # What ends a life is less likely than it would be by itself, until it has to end: long ones are what is not
+        # walked elsewhere.
+        events: Sequence[Event] = [e for e in player.events() if e not in ENDING or chance.random() < 0.4]
+        if left < 3:
+            events = ENDING if player.model.state in model.LEASED else ("claim and start",)
         event = chance.choice(events)
         if event == "restart":
             player.running = await mortal_.restart()

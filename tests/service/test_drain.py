@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.databases import Database
+from tests.history.attacked import do_not_wait_for
 from tests.served import PATIENCE_SEC, Served, serving
 
 
@@ -119,6 +120,7 @@ async def test_a_second_signal_ends_the_process_on_the_spot(database: Database, 
             await served.logged("server_draining")
             served.signal(number)
             assert await served.exited() == 128 + number
+    await do_not_wait_for(database)
     async with serving(database.url) as served, served.client() as client:
         assert (await client.get(f"/jobs/{job['id']}")).json()["state"] == "running"
 

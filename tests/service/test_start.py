@@ -16,6 +16,7 @@ import pytest
 
 from app.store import migrate
 from tests.databases import Database, Databases, Sqlite
+from tests.history.attacked import do_not_wait_for
 from tests.served import serving, start
 
 
@@ -53,6 +54,7 @@ async def test_the_start_says_what_it_recovered(database: Database) -> None:
             assert (await client.post("/jobs", json=body)).status_code == 201
         assert len((await client.post("/jobs/claim", json={"worker": "w"})).json()["jobs"]) == 1
         await served.kill()
+    await do_not_wait_for(database)
     async with serving(database.url, policy="penalty", log_format="console") as served:
         pass
     assert "[SCHEDULER] recovered queued=2 pending=1 leased=1 policy=penalty in " in served.text
