@@ -6,16 +6,15 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, Protocol
 
-import pytest
 from sqlalchemy import event
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.store import sqlite_driver
 from app.store.engine import Engines
 
 Kind = Literal["connect", "BEGIN", "statement", "COMMIT", "ROLLBACK"]
@@ -226,17 +225,14 @@ def _at_once(work: tuple[asyncio.Future[Any], Callable[[], Any]]) -> None:
     future.set_result(function())
 
 
-@contextmanager
-def simulated_driver(world: World, handles: Handles, engines: Engines) -> Iterator[None]:
-    """Whoever connects by `engines` asks `world`, and gets one of `handles`."""
+def simulated_driver(world: World, handles: Handles, engines: Engines) -> None:
+    """From now on whoever connects by `engines` asks `world`, and gets one of `handles`."""
+    for engine, is_reader in ((engines.reader, True), (engines.writer, False)):
+        _connect_by(engine, partial(Connection, world, handles, is_reader=is_reader))
 
-    def connect_reader(_dialect: object, _record: object, _args: object, parameters: dict[str, Any]) -> None:
-        parameters["is_reader"] = True
 
-    def connect(_path: str, *, is_reader: bool = False, **_: Any) -> Connection:
-        return Connection(world, handles, is_reader=is_reader)
+def _connect_by(engine: AsyncEngine, made: Callable[[], Connection]) -> None:
+    def connect(_dialect: object, _record: object, _args: object, parameters: dict[str, Any]) -> None:
+        parameters["async_creator_fn"] = lambda *_args, **_kw: made()
 
-    event.listen(engines.reader.sync_engine, "do_connect", connect_reader)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sqlite_driver, "connect", connect)
-        yield
+    event.listen(engine.sync_engine, "do_connect", connect)

@@ -126,7 +126,8 @@ def stage() -> Iterator[Stage]:
         pytest.MonkeyPatch.context() as patch,
     ):
         made = Stage(Path(folder))
-        with closing(made), simulated_driver(made, made.handles, made.engines):
+        simulated_driver(made, made.handles, made.engines)
+        with closing(made):
             _inject(patch, made)
             yield made
 
