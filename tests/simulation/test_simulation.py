@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from typing import Final
@@ -32,10 +33,14 @@ def here() -> Iterator[Stage]:
 @pytest.mark.torture
 def test_whatever_a_seed_does_the_service_does_what_the_model_says(here: Stage) -> None:
     chance, come_past = chance_of("simulation"), set[str]()
+    began = time.process_time()
     for _ in range(SEEDS * EFFORT):
         ended = play(here, f"{chance.getrandbits(64):x}")
         come_past |= ended.counted.keys()
         assert ended.wrong is None, _told(shortest(here, ended))
+    took_sec = time.process_time() - began
+    seeds = SEEDS * EFFORT
+    print(f"simulation: {seeds} seeds in {took_sec:.1f} s of CPU, {60 * seeds / took_sec:.0f} a minute")  # noqa: T201
     assert come_past >= {
         "killed",
         "twins",
