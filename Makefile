@@ -9,7 +9,7 @@ PYTEST_ARGS ?= -n 3
 EFFORT ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help run test torture check format demo bench bench-reports audit lock clean
+.PHONY: help run test test-newest torture check format demo bench bench-reports audit lock clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -19,6 +19,9 @@ run: $(VENV)/.run ## serve on 127.0.0.1:8080 from an embedded SQLite file
 
 test: $(VENV)/.dev ## all tests, on SQLite and on a real Postgres
 	@$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+
+test-newest: $(VENV)/.dev ## a selection of them on the newest Python of this machine
+	@.ci/newest
 
 torture: $(VENV)/.dev ## the attacks alone, EFFORT=10 times as hard; FAIRLANE_TEST_SEED repeats one
 	@FAIRLANE_TEST_EFFORT=$(EFFORT) $(VENV)/bin/python -m pytest -m torture -rA $(PYTEST_ARGS)
@@ -54,7 +57,7 @@ lock: $(VENV)/.dev ## write the locked versions anew from pyproject.toml
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
 clean: ## remove what the other targets made, but no database
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	@rm -rf $(VENV) $(VENV)-newest .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -40,7 +40,7 @@ def test_whatever_a_seed_does_the_service_does_what_the_model_says(here: Stage) 
         assert ended.wrong is None, _told(shortest(here, ended))
     took_sec = time.process_time() - began
     seeds = SEEDS * EFFORT
-    print(f"simulation: {seeds} seeds in {took_sec:.1f} s of CPU, {60 * seeds / took_sec:.0f} a minute")  # noqa: T201
+    print(f"simulation: {seeds} seeds in {took_sec:.1f} s of CPU, {60 * seeds / took_sec:.0f} a minute")  # noqa: T201 - as `make torture` shows
     assert come_past >= {
         "killed",
         "twins",
