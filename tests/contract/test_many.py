@@ -131,7 +131,7 @@ def test_whatever_happens_to_many_jobs_what_must_hold_holds(databases: Databases
         derandomize=True,
         deadline=None,
         database=None,
-        max_examples=12 if database.kind == "sqlite" else 5,
+        max_examples=8 if database.kind == "sqlite" else 4,
         suppress_health_check=list(HealthCheck),
         phases=[Phase.generate, Phase.shrink] if database.kind == "sqlite" else [Phase.generate],
     )
