@@ -7,9 +7,10 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet --quiet
 # The tests wait for a third of their time: three workers keep two cores busy.
 PYTEST_ARGS ?= -n 3
 EFFORT ?= 10
+MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-newest torture check format demo bench bench-reports audit lock clean
+.PHONY: help run test test-newest torture check format demo bench bench-page bench-reports soak audit lock clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -39,11 +40,17 @@ format: $(VENV)/.dev ## put the code into its format
 demo: $(VENV)/.dev ## see it at work: three tenants, three workers, one of them killed
 	@$(VENV)/bin/python examples/demo.py
 
-bench: $(VENV)/.dev ## measure; figures compare only within one run
-	@$(VENV)/bin/python -m tests.bench
+bench: $(VENV)/.dev ## measure, beside peers; ROWS=submit,drain a part; figures compare only within one run
+	@$(VENV)/bin/python -m bench --rows "$(ROWS)"
+
+bench-page: $(VENV)/.dev ## put the figures of the last `make bench` into docs/performance.md
+	@$(VENV)/bin/python -m bench.page
+
+soak: $(VENV)/.dev ## half of the top rate for MINUTES=10, on both databases: memory, journal, dead rows, late ticks
+	@$(VENV)/bin/python -m bench.soak --minutes $(MINUTES)
 
 bench-reports: $(VENV)/.dev ## measure reports beside a million jobs; takes half an hour and 3 GB
-	@$(VENV)/bin/python -m tests.reports.bench
+	@$(VENV)/bin/python -m bench.reports
 
 audit: $(VENV)/audit/.done ## the locked versions against known advisories; asks their database
 	@$(VENV)/audit/bin/pip-audit --strict --require-hashes --disable-pip --progress-spinner off \
@@ -53,6 +60,7 @@ lock: $(VENV)/.dev ## write the locked versions anew from pyproject.toml
 	@$(VENV)/bin/uv pip compile $(LOCK) pyproject.toml --output-file requirements.lock
 	@$(VENV)/bin/uv pip compile $(LOCK) pyproject.toml --group dev --output-file requirements-dev.lock
 	@$(VENV)/bin/uv pip compile $(LOCK) --group pyproject.toml:audit --output-file requirements-audit.lock
+	@$(VENV)/bin/uv pip compile $(LOCK) bench/peers/peers.in --output-file bench/peers/peers.lock
 
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 

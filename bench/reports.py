@@ -25,7 +25,7 @@ from app.flow.tick import Ticker
 from app.main import running
 from app.settings import read_settings
 from app.store.engine import open_reports
-from tests.bench import databases
+from bench.stage import own_databases
 from tests.databases import Database
 from tests.flow.harness import PATIENCE_SEC, FakeClock, service
 from tests.reports.million import END, JOBS, fill
@@ -197,9 +197,9 @@ def _say(database: Database, what: str, figure: str) -> None:
 def main() -> None:
     """Print the figures. An argument says how many jobs the month had."""
     jobs = int(sys.argv[1]) if len(sys.argv) > 1 else JOBS
-    with databases() as both:
-        for database in both:
-            asyncio.run(bench(database, jobs))
+    with own_databases() as (databases, _):
+        for made in databases.values():
+            asyncio.run(bench(made.create(), jobs))
 
 
 if __name__ == "__main__":

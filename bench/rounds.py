@@ -1,0 +1,33 @@
+"""Who is compared runs in turn, round after round, so that a noisy neighbour hits all of them alike."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bench.figures import Figure
+
+Sample = Mapping[str, float]
+"""What one run gave, by measure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Somebody who can be measured again and again; each `run` gives the same measures."""
+
+    who: str
+    run: Callable[[], Awaitable[Sample]]
+
+
+async def in_turn(part: str, row: str, contenders: Sequence[Contender], rounds: int) -> list[Figure]:
+    """Each contender once a round; each round begins with another one."""
+    samples: dict[str, list[Sample]] = {contender.who: [] for contender in contenders}
+    for round_ in range(rounds):
+        first = round_ % len(contenders)
+        for contender in (*contenders[first:], *contenders[:first]):
+            samples[contender.who].append(await contender.run())
+    return [
+        Figure(part, row, who, measure, tuple(run[measure] for run in runs))
+        for who, runs in samples.items()
+        for measure in runs[0]
+    ]
