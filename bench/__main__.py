@@ -48,15 +48,17 @@ async def _play(parts: list[Part], stage: Stage, any_postgres: Database) -> None
     _say(f"{name}: {value}" for name, value in about.items())
     if any(part.with_peers for part in parts):
         await environment.install()
+        about["peers"] = environment.versions(["procrastinate", "pgqueuer", "saq"])
     for part in parts:
         _say(["", part.title])
+        part_began = time.perf_counter()
         came = await part.play(stage)
-        _say(table.lines(came))
+        _say([*table.lines(came), f"  {time.perf_counter() - part_began:.0f} s"])
         figures += came
     about["took"] = f"{time.perf_counter() - began:.0f} s"
     FIGURES.parent.mkdir(exist_ok=True)
-    FIGURES.write_text(table.markdown(figures, about, stage.remarks))
-    JSON.write_text(table.as_json(figures, about, stage.remarks))
+    FIGURES.write_text(table.markdown(figures, about))
+    JSON.write_text(table.as_json(figures, about))
     _say(["", f"{about['took']}; written to {FIGURES} and {JSON}"])
 
 

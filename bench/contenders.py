@@ -11,7 +11,7 @@ from bench.load import closed_loop
 from bench.peers.process import PeerProcess
 from bench.rounds import Contender, Sample
 from bench.served import Served
-from bench.stage import NO_OP_SERVER, PEERS, SHOWN_AS
+from bench.stage import NO_OP_SERVER, PYTHON_PEERS, SHOWN_AS
 
 RATE: Final = "jobs/s"
 P50: Final = "p50 ms"
@@ -19,7 +19,7 @@ P99: Final = "p99 ms"
 GENERATOR: Final = "generator CPU %"
 SERVER: Final = "server CPU %"
 
-_PEERS: Final = frozenset(peer.who for peer in PEERS)
+_PEERS: Final = frozenset(peer.who for peer in PYTHON_PEERS)
 
 
 def loaded(
@@ -51,8 +51,8 @@ def submitting(who: str, peer: PeerProcess, *, size: int, tasks: int, sec: float
 
 
 def compared(figures: Sequence[Figure], beside: Mapping[str, Sequence[str]] = MappingProxyType({})) -> list[Figure]:
-    """Fairlane's rates to those of the server without a database, of the best peer, and of what stands `beside` it by
-    its name, as far as they are there."""
+    """Fairlane's rates to those of the server without a database, of the best peer in Python, and of what stands
+    `beside` it by its name, as far as they are there."""
     rates = {figure.who: figure for figure in figures if figure.measure == RATE}
     best_peer = [best(peers).who] if (peers := [rates[who] for who in _PEERS if who in rates]) else []
     return [

@@ -17,17 +17,16 @@ from bench.peers.environment import ROOT
 from bench.peers.process import PeerProcess
 from bench.rounds import Contender, Sample, in_turn
 from bench.served import Served
-from bench.stage import SHOWN_AS, Known, Stage
+from bench.stage import BEANSTALKD, SHOWN_AS, Known, Stage
 from bench.wire import Address, Connection, batch
 
-SIZES: Final = (100, 1000)
 PROCESSES: Final = 2
 _FILLED_AT_ONCE: Final = 1000
 
 
 async def drained(stage: Stage) -> list[Figure]:
     """All the jobs of a queue, so many at a time."""
-    return [figure for size in SIZES for figure in await _drained_by(stage, size)]
+    return [figure for size in stage.plan.sizes for figure in await _drained_by(stage, size)]
 
 
 async def fill(address: Address, jobs: int) -> None:
@@ -45,10 +44,11 @@ async def _drained_by(stage: Stage, size: int) -> list[Figure]:
             served = await stack.enter_async_context(stage.fairlane(kind))
             contenders.append(_service(who, served, size, stage.plan.drained))
         for known in stage.peers:
-            processes = await stack.enter_async_context(stage.peer(known, PROCESSES))
-            contenders.append(_peer(known, processes, size))
+            if known.batches or size == stage.plan.sizes[0]:
+                processes = await stack.enter_async_context(stage.peer(known, PROCESSES))
+                contenders.append(_peer(known, processes, size))
         figures = await in_turn("drain", f"claim {size}, finish {size}", contenders, stage.plan.rounds)
-    return figures + compared(figures)
+    return figures + compared(figures, {ours: [BEANSTALKD.who] for ours in SHOWN_AS.values()})
 
 
 def _service(who: str, served: Served, size: int, jobs: int) -> Contender:

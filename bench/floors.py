@@ -23,7 +23,6 @@ INSERT: Final = "floor: asyncpg, an INSERT each"
 UNNEST: Final = "floor: asyncpg, INSERT from unnest"
 COPY: Final = "floor: asyncpg, COPY"
 SQLITE: Final = "floor: sqlite3, synchronous=FULL"
-BEANSTALKD: Final = "beanstalkd, a sync each"
 
 _CONNECTIONS: Final = 16
 _BODY: Final = json.dumps(PAYLOAD)

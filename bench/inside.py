@@ -26,9 +26,7 @@ from bench.figures import RATIO, Figure
 from bench.stage import SHOWN_AS, Plan, Stage
 from tests.api.asgi import Call, app_of
 
-_BLOCK: Final = 128
 _CLIENTS: Final = 64
-_CLAIMS: Final = 500
 _DELAYED: Final = 40
 _APART: Final = timedelta(milliseconds=25)
 _LOOKS: Final = 20
@@ -99,7 +97,7 @@ class _Shown:
 
         async def submit_some(measured: bool) -> None:  # noqa: FBT001 - one of the two that are compared
             with nullcontext() if measured else _deaf(service):
-                await _by_clients(lambda: Call("POST", b"/jobs", headers=_JSON, body=[_JOB]).of(app), _BLOCK)
+                await _by_clients(lambda: Call("POST", b"/jobs", headers=_JSON, body=[_JOB]).of(app), self._plan.block)
 
         self._show("a measured submit to an unmeasured one", RATIO, await self._ratios(submit_some))
 
@@ -111,7 +109,7 @@ class _Shown:
 
         async def submit_some(asked: bool) -> None:  # noqa: FBT001 - one of the two that are compared
             core.settings = replace(core.settings, keys="required" if asked else "off")
-            await _by_clients(lambda: Call("POST", b"/jobs", headers=headers, body=[_JOB]).of(app), _BLOCK)
+            await _by_clients(lambda: Call("POST", b"/jobs", headers=headers, body=[_JOB]).of(app), self._plan.block)
 
         self._show("a submit with a key to one without", RATIO, await self._ratios(submit_some))
         core.settings = replace(core.settings, keys="off")
@@ -159,14 +157,14 @@ class _Shown:
     async def claims_beside(self, core: Core) -> None:
         """What is left of claims while one explanation follows the other."""
         last = max(core.order.snapshot().jobs, key=lambda job: (job.priority, job.due_at))
-        ratios = []
+        ratios, claims = [], 4 * self._plan.block
         for turn in range(self._plan.blocks // 2):
             rates = {}
             for asked in (turn % 2 == 0, turn % 2 == 1):
                 asking = asyncio.create_task(_explain_for_ever(core, last.id) if asked else asyncio.sleep(0))
                 began = time.perf_counter()
-                await _by_clients(lambda: dispatch.claim(core, ClaimRequest(worker="w")), _CLAIMS)
-                rates[asked] = _CLAIMS / (time.perf_counter() - began)
+                await _by_clients(lambda: dispatch.claim(core, ClaimRequest(worker="w")), claims)
+                rates[asked] = claims / (time.perf_counter() - began)
                 asking.cancel()
                 await asyncio.wait([asking])
             ratios.append(rates[True] / rates[False])

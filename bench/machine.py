@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from bench.beanstalkd import PROGRAM
 from tests.databases import Database
 
 _SYNCS: Final = 200
@@ -42,6 +43,7 @@ async def described(postgres: Database) -> dict[str, str]:
         "Python": platform.python_version(),
         "PostgreSQL": f"{postgres_version}, fsync and synchronous_commit on, the rest as it comes",
         "SQLite": f"{sqlite3.sqlite_version}, synchronous=FULL",
+        "beanstalkd": "syncs each write" if PROGRAM else "none on this machine, so it takes no part",
         "a sync": f"{sync_ms():.2f} ms (median of {_SYNCS} blocks of 4 KiB, fdatasync each)",
         "load average": " ".join(f"{load:.1f}" for load in os.getloadavg()),
     }

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any
 from unittest.mock import patch
 
 from app.api import jobs
@@ -31,26 +30,39 @@ async def _answer(_: Core, requests: Sequence[JobRequest]) -> list[Submitted]:
 def _submitted() -> Submitted:
     """A job like those that are submitted, as it would be answered."""
     now = datetime.now(UTC)
-    asked: dict[str, Any] = {
-        "tenant": "team-0",
-        "test_suite": "tests/login",
-        "queue": "default",
-        "priority": 0,
-        "cost": 1,
-        "delay_sec": 0,
-        "payload": PAYLOAD,
-        "max_attempts": 3,
-    }
-    given = {
-        "seq": 1,
-        "id": "0197" * 8,
-        "effective_priority": 0,
-        "state": State.QUEUED,
-        "attempt": 0,
-        "submitted_at": now,
-        "due_at": now,
-        "run_at": now,
-        "queued_at": now,
-    }
-    nothing: dict[str, Any] = dict.fromkeys(Job.__dataclass_fields__)
-    return Submitted(Job(**nothing | asked | given), replayed=False)
+    job = Job(
+        seq=1,
+        id="0197" * 8,
+        tenant="team-0",
+        test_suite="tests/login",
+        queue="default",
+        priority=0,
+        effective_priority=0,
+        cost=1,
+        state=State.QUEUED,
+        delay_sec=0,
+        payload=PAYLOAD,
+        attempt=0,
+        max_attempts=3,
+        timeout_sec=None,
+        submitted_at=now,
+        due_at=now,
+        run_at=now,
+        queued_at=now,
+        scheduled_at=None,
+        started_at=None,
+        completed_at=None,
+        worker=None,
+        token=None,
+        lease_sec=None,
+        lease_expires_at=None,
+        charge=None,
+        dispatch_weight=None,
+        progress=None,
+        result=None,
+        error=None,
+        retry_of=None,
+        idempotency_key=None,
+        request_digest=None,
+    )
+    return Submitted(job, replayed=False)

@@ -11,11 +11,10 @@ from bench.figures import Figure
 from bench.peers.process import PeerProcess
 from bench.rounds import Contender, in_turn
 from bench.served import Served
-from bench.stage import NO_OP_SERVER, SHOWN_AS, Stage
+from bench.stage import BEANSTALKD, NO_OP_SERVER, SHOWN_AS, Stage
 from bench.wire import batch, submits
 
 BATCH_CLIENTS: Final = 4
-SIZES: Final = (100, 1000)
 
 
 async def one_by_one(stage: Stage) -> list[Figure]:
@@ -42,7 +41,7 @@ async def in_batches(stage: Stage) -> list[Figure]:
     plan, figures = stage.plan, list[Figure]()
     async with AsyncExitStack() as stack:
         services, peers = await _services(stage, stack), await _peers(stage, stack)
-        for size in SIZES:
+        for size in plan.sizes:
             contenders = [
                 loaded(who, served, [batch(size)], jobs_each=size, connections=BATCH_CLIENTS, sec=plan.sec)
                 for who, served in services.items()
@@ -60,8 +59,8 @@ async def in_batches(stage: Stage) -> list[Figure]:
 
 def _beside(postgres_floor: str) -> dict[str, list[str]]:
     return {
-        SHOWN_AS["postgres"]: [postgres_floor, floors.BEANSTALKD],
-        SHOWN_AS["sqlite"]: [floors.SQLITE, floors.BEANSTALKD],
+        SHOWN_AS["postgres"]: [postgres_floor, BEANSTALKD.who],
+        SHOWN_AS["sqlite"]: [floors.SQLITE, BEANSTALKD.who],
     }
 
 

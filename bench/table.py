@@ -35,11 +35,10 @@ def lines(figures: Iterable[Figure]) -> Iterator[str]:
             yield f"    {who:60} {', '.join(f'{figure.measure} {shown(figure)}' for figure in of_one)}"
 
 
-def markdown(figures: Sequence[Figure], machine: Mapping[str, str], remarks: Sequence[str]) -> str:
+def markdown(figures: Sequence[Figure], machine: Mapping[str, str]) -> str:
     """All there is to show, a table a row of the benchmarks."""
     titles = {part.name: part.title for part in PARTS}
     blocks = ["\n".join(f"- {name}: {value}" for name, value in machine.items())]
-    blocks += [f"- {remark}" for remark in remarks]
     blocks.append(side_by_side(figures))
     for part, of_part in groupby(figures, lambda figure: figure.part):
         blocks.append(f"### {titles[part]}")
@@ -61,7 +60,7 @@ def side_by_side(figures: Sequence[Figure]) -> str:
     return _table(head, [[who, *(cells.get((who, *column), "") for column in columns)] for who in whos])
 
 
-def as_json(figures: Sequence[Figure], machine: Mapping[str, str], remarks: Sequence[str]) -> str:
+def as_json(figures: Sequence[Figure], machine: Mapping[str, str]) -> str:
     """The same for programs, with every run."""
     rows = [
         {
@@ -74,7 +73,7 @@ def as_json(figures: Sequence[Figure], machine: Mapping[str, str], remarks: Sequ
         }
         for figure in figures
     ]
-    return json.dumps({"machine": machine, "remarks": remarks, "figures": rows}, indent=1) + "\n"
+    return json.dumps({"machine": machine, "figures": rows}, indent=1) + "\n"
 
 
 def _tables(row: str, figures: Sequence[Figure]) -> Iterator[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -17,13 +19,19 @@ PYTHON: Final = _PLACE / "bin" / "python"
 
 async def install() -> None:
     """Have it, as the lock says; at once if it is there. Raises `RuntimeError` if it cannot be had."""
-    if _DONE.exists() and _DONE.stat().st_mtime >= _LOCK.stat().st_mtime:
+    if _DONE.exists() and _DONE.read_text() == _LOCK.read_text():
         return
     sys.stderr.write("installing the peers ...\n")
     uv = Path(sys.prefix) / "bin" / "uv"
     await _run(uv, "venv", "--clear", "--python", sys.executable, _PLACE)
     await _run(uv, "pip", "install", "--python", PYTHON, "--require-hashes", "--requirement", _LOCK)
-    _DONE.touch()
+    _DONE.write_text(_LOCK.read_text())
+
+
+def versions(names: Iterable[str]) -> str:
+    """Which of them the lock names."""
+    locked = dict(re.findall(r"^([\w-]+)==(\S+)", _LOCK.read_text(), re.MULTILINE))
+    return ", ".join(f"{name} {locked[name]}" for name in names)
 
 
 async def _run(*command: object) -> None:

@@ -8,7 +8,7 @@ from bench import page, table
 from bench.contenders import RATE, compared
 from bench.figures import Figure, best, percentile, ratio
 from bench.parts import PARTS
-from bench.stage import NO_OP_SERVER, PEERS, SHOWN_AS
+from bench.stage import NO_OP_SERVER, PYTHON_PEERS, SHOWN_AS
 
 
 def figure(who: str, *samples: float, measure: str = RATE) -> Figure:
@@ -41,7 +41,7 @@ def test_percentiles_are_by_nearest_rank(percent: float, value: float) -> None:
 
 def test_fairlane_is_compared_with_the_best_peer_and_with_no_database() -> None:
     ours = SHOWN_AS["sqlite"]
-    slow, fast, *_ = PEERS
+    slow, fast, *_ = PYTHON_PEERS
     figures = [figure(ours, 8), figure(NO_OP_SERVER, 10), figure(slow.who, 1), figure(fast.who, 2), figure("floor", 4)]
     ratios = {each.who: each.median for each in compared(figures, {ours: ["floor", "not there"]})}
     assert ratios == {
