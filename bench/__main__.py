@@ -7,6 +7,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from bench import machine, table
@@ -47,19 +48,29 @@ async def _play(parts: list[Part], stage: Stage, any_postgres: Database) -> None
     about = await machine.described(any_postgres)
     _say(f"{name}: {value}" for name, value in about.items())
     if any(part.with_peers for part in parts):
-        await environment.install()
-        about["peers"] = environment.versions(["procrastinate", "pgqueuer", "saq"])
+        stage, about["peers"] = await _with_peers(stage)
+        _say([f"peers: {about['peers']}"])
     for part in parts:
         _say(["", part.title])
         part_began = time.perf_counter()
         came = await part.play(stage)
         _say([*table.lines(came), f"  {time.perf_counter() - part_began:.0f} s"])
         figures += came
+    about["load average in the end"] = machine.load()
     about["took"] = f"{time.perf_counter() - began:.0f} s"
     FIGURES.parent.mkdir(exist_ok=True)
     FIGURES.write_text(table.markdown(figures, about))
     JSON.write_text(table.as_json(figures, about))
     _say(["", f"{about['took']}; written to {FIGURES} and {JSON}"])
+
+
+async def _with_peers(stage: Stage) -> tuple[Stage, str]:
+    """The stage with the peers that can be had, and which they are."""
+    try:
+        await environment.install()
+    except RuntimeError as error:
+        return replace(stage, peers=()), f"none: {error}"
+    return stage, environment.versions(["procrastinate", "pgqueuer", "saq"])
 
 
 def _say(lines: Iterable[str]) -> None:

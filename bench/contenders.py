@@ -18,6 +18,7 @@ P50: Final = "p50 ms"
 P99: Final = "p99 ms"
 GENERATOR: Final = "generator CPU %"
 SERVER: Final = "server CPU %"
+SERVER_EACH: Final = "server CPU µs a job"
 
 _PEERS: Final = frozenset(peer.who for peer in PYTHON_PEERS)
 
@@ -30,9 +31,15 @@ def loaded(
     async def run() -> Sample:
         cpu = served.cpu_sec
         taken = await closed_loop(served.address, requests, connections, sec)
-        return {**taken.sample(jobs_each), SERVER: 100 * (served.cpu_sec - cpu) / taken.sec}
+        cpu = served.cpu_sec - cpu
+        return {**taken.sample(jobs_each), **used(cpu, jobs_each * len(taken.took_ms), taken.sec)}
 
     return Contender(who, run)
+
+
+def used(cpu_sec: float, jobs: int, sec: float) -> Sample:
+    """What a service's process needed."""
+    return {SERVER: 100 * cpu_sec / sec, SERVER_EACH: 1e6 * cpu_sec / jobs}
 
 
 def submitting(who: str, peer: PeerProcess, *, size: int, tasks: int, sec: float) -> Contender:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
-from bench.contenders import GENERATOR, RATE, SERVER, compared
+from bench.contenders import GENERATOR, RATE, compared, used
 from bench.figures import Figure
 from bench.peers.environment import ROOT
 from bench.peers.process import PeerProcess
@@ -59,7 +59,7 @@ def _service(who: str, served: Served, size: int, jobs: int) -> Contender:
             cpu = served.cpu_sec
             came = await asyncio.gather(*(_come_of(worker) for worker in workers))
             sample = _sample(came, jobs)
-            return {**sample, SERVER: 100 * (served.cpu_sec - cpu) / (jobs / sample[RATE])}
+            return {**sample, **used(served.cpu_sec - cpu, jobs, jobs / sample[RATE])}
 
     return Contender(who, run)
 

@@ -45,8 +45,13 @@ async def described(postgres: Database) -> dict[str, str]:
         "SQLite": f"{sqlite3.sqlite_version}, synchronous=FULL",
         "beanstalkd": "syncs each write" if PROGRAM else "none on this machine, so it takes no part",
         "a sync": f"{sync_ms():.2f} ms (median of {_SYNCS} blocks of 4 KiB, fdatasync each)",
-        "load average": " ".join(f"{load:.1f}" for load in os.getloadavg()),
+        "load average": load(),
     }
+
+
+def load() -> str:
+    """How many processes wanted a processor, in the last minute, five and fifteen."""
+    return " ".join(f"{average:.1f}" for average in os.getloadavg())
 
 
 def _processor() -> str:
