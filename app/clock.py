@@ -56,6 +56,11 @@ def to_micros(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
+def from_micros(micros: int) -> datetime:
+    """The opposite of `to_micros`."""
+    return _EPOCH + micros * _MICROSECOND
+
+
 @lru_cache(maxsize=4096)
 def rfc3339(moment: datetime) -> str:
     """The one text of a time: 27 characters as in `2026-01-31T12:00:00.000000Z`, which sort by time. Remembered, since

@@ -24,7 +24,7 @@ class Line:
         for _ in range(times):
             self.submitted += 1
             self.order.enqueue(
-                job_id=f"job {self.submitted}",
+                job_id=_id(self.submitted),
                 seq=self.submitted,
                 tenant=tenant,
                 queue="q",
@@ -33,7 +33,7 @@ class Line:
                 due_at=self.submitted,
                 submitted_at=self.submitted,
             )
-        return f"job {self.submitted}"
+        return _id(self.submitted)
 
     def next(self) -> tuple[str, str]:
         """Serve the next job; its id and its tenant. `ValueError` if none waits."""
@@ -74,3 +74,7 @@ class Line:
         if bound is None:
             raise ValueError(f"nothing bounds how often {job} is overtaken")
         return bound
+
+
+def _id(number: int) -> str:
+    return f"{number:032x}"

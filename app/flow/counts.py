@@ -28,18 +28,20 @@ class Counts:
         self.load((), ())
 
     def load(
-        self, by_queue: Iterable[tuple[str, State, int]], unfinished: Iterable[tuple[str, str, State, int]]
+        self, finished: Iterable[tuple[str, State, int]], unfinished: Iterable[tuple[str, str, State, int]]
     ) -> None:
-        """Replace everything: (queue, state, n) of all jobs, (queue, tenant, state, n) of the unfinished."""
+        """Replace everything: (queue, state, n) of the finished jobs, (queue, tenant, state, n) of the others."""
         self.corrected()
         self.by_state: Counter[State] = Counter()
         self._by_queue: defaultdict[str, Counter[State]] = defaultdict(Counter)
         self._by_tenant: defaultdict[str, Counter[State]] = defaultdict(Counter)
         self._queued: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        for queue, state, n in by_queue:
+        for queue, state, n in finished:
             self.by_state[state] += n
-            self._by_queue[queue][state] = n
+            self._by_queue[queue][state] += n
         for queue, tenant, state, n in unfinished:
+            self.by_state[state] += n
+            self._by_queue[queue][state] += n
             self._by_tenant[tenant][state] += n
             if state is State.QUEUED:
                 self._queued[queue][tenant] += n

@@ -3,17 +3,19 @@ so that what comes out next is what would have come out had nothing happened."""
 
 from __future__ import annotations
 
-from collections import Counter
+import gc
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-from app.clock import to_micros
 from app.events import Recovered
 from app.flow.core import Core, seconds
+from app.flow.watch.queued_since import Waits
 from app.scheduling.job import Job, State
 from app.scheduling.leases import Lease, Leases
-from app.scheduling.scheduler import LaneTime, QueuedJob, QueueState, Snapshot, TenantState
+from app.scheduling.scheduler import Scheduler, Snapshot, TenantState
 from app.scheduling.tenant import DEFAULT_TENANT, TenantSettings
 from app.store import jobs, queues, tenants
 from app.store.answers import SEVER_SEC
@@ -26,18 +28,16 @@ BEATS_IN_A_LEASE: Final = 3
 """A worker beats every third of its lease; that is what a lease still lasts, at least, after a start."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
-    """What the database holds of all that memory needs."""
+    """What the database holds of all that memory needs; of what is queued, the order that it makes, and since when."""
 
     settings: dict[str, TenantSettings]
-    queues: list[QueueState]
-    lanes: list[LaneTime]
-    queued: list[QueuedJob]
-    queued_since: list[tuple[str, str, datetime]]
     leased: list[Job]
     pending: list[tuple[str, str, State, int]]
-    by_queue: list[tuple[str, State, int]]
+    finished: list[tuple[str, State, int]]
+    order: Scheduler
+    waits: dict[str, Waits]
 
 
 async def recover(core: Core) -> None:
@@ -48,12 +48,13 @@ async def recover(core: Core) -> None:
         # is over before anything is read.
         async with core.engines.writer_answers.required(SEVER_SEC):
             await core.dispatcher.prove(connection, core.clock.now())
-        written = await _read(connection)
-    _fill_order(core, written)
-    _fill_counts(core, written)
+        with _not_collecting():
+            written = await _read(core, connection)
+    core.counts.load(written.finished, _unfinished(written))
+    core.order.become(written.order)
     _fill_leases(core, written.leased)
-    core.queue_labels.meet(_busiest(written))
-    core.queued_since.load(written.queued_since)
+    core.queue_labels.meet(_busiest(core))
+    core.queued_since.load(written.waits)
     for name in set(core.admission.configured()) - set(written.settings):
         core.admission.configure(name, DEFAULT_TENANT)
     for name, settings in written.settings.items():
@@ -63,7 +64,7 @@ async def recover(core: Core) -> None:
     core.to_recount.clear()
     core.emit(
         Recovered(
-            queued=len(written.queued),
+            queued=core.counts.by_state[State.QUEUED],
             pending=sum(n for *_, n in written.pending),
             leased=len(written.leased),
             policy=core.order.policy,
@@ -72,58 +73,69 @@ async def recover(core: Core) -> None:
     )
 
 
-async def _read(connection: Connection) -> _Written:
-    queued = await jobs.queued(connection)
+@contextmanager
+def _not_collecting() -> Iterator[None]:
+    """What is read is no garbage. To look through it for cycles again and again would take a fifth of a start."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+async def _read(core: Core, connection: Connection) -> _Written:
+    settings = {row.name: row.settings for row in await tenants.configured(connection)}
+    leased = await jobs.leased(connection)
+    order = core.order.fresh()
+    order.begin_load(
+        Snapshot(
+            tenants=_tenants(settings, leased),
+            queues=await queues.every(connection),
+            lanes=await queues.every_lane(connection),
+        )
+    )
+    waits = await _read_queued(connection, order)
+    order.end_load()
     return _Written(
-        settings={row.name: row.settings for row in await tenants.configured(connection)},
-        queues=await queues.every(connection),
-        lanes=await queues.every_lane(connection),
-        queued=[_queued_job(row) for row in queued],
-        queued_since=[(row.queue, row.id, row.queued_at) for row in queued],
-        leased=await jobs.leased(connection),
+        settings=settings,
+        leased=leased,
         pending=[(queue, tenant, State.PENDING, n) for queue, tenant, n in await jobs.count_pending(connection)],
-        by_queue=[(queue, State(state), n) for queue, state, n in await jobs.count_by_queue_and_state(connection)],
+        finished=[(queue, State(state), n) for queue, state, n in await jobs.count_finished(connection)],
+        order=order,
+        waits=waits,
     )
 
 
-def _queued_job(row: Any) -> QueuedJob:
-    job_id, seq, tenant, queue, priority, cost, due_at, submitted_at, effective_priority, _ = row
-    return QueuedJob(
-        id=job_id,
-        seq=seq,
-        tenant=tenant,
-        queue=queue,
-        priority=priority,
-        cost=cost,
-        due_at=to_micros(due_at),
-        submitted_at=to_micros(submitted_at),
-        effective_priority=effective_priority,
-    )
+async def _read_queued(connection: Connection, order: Scheduler) -> dict[str, Waits]:
+    """Load what is queued into `order`, some at a time; since when it is, by queue."""
+    waits = defaultdict[str, Waits](Waits)
+    async for some, since in jobs.queued(connection):
+        order.load_jobs(some)
+        for job, moment in zip(some, since, strict=True):
+            waits[job[3]].append(moment, job[1])
+    return waits
 
 
-def _busiest(written: _Written) -> list[str]:
+def _tenants(settings: Mapping[str, TenantSettings], leased: Iterable[Job]) -> Iterator[TenantState]:
+    running = Counter(job.tenant for job in leased)
+    for name in settings.keys() | running.keys():
+        known = settings.get(name, DEFAULT_TENANT)
+        yield TenantState(name, known.weight, known.max_running, known.paused, running[name])
+
+
+def _unfinished(written: _Written) -> list[tuple[str, str, State, int]]:
+    """(queue, tenant, state, how many jobs)."""
+    leased = Counter((job.queue, job.tenant, job.state) for job in written.leased)
+    queued = [(queue, tenant, State.QUEUED, n) for queue, tenant, n in written.order.queued_by_lane()]
+    return [*written.pending, *queued, *((queue, tenant, state, n) for (queue, tenant, state), n in leased.items())]
+
+
+def _busiest(core: Core) -> list[str]:
     """All queues that have jobs: first those with most that wait, and of the others those with most."""
-    waiting, all_jobs = Counter(job.queue for job in written.queued), Counter[str]()
-    for queue, _, n in written.by_queue:
-        all_jobs[queue] += n
-    return sorted(all_jobs, key=lambda queue: (-waiting[queue], -all_jobs[queue]))
-
-
-def _fill_order(core: Core, written: _Written) -> None:
-    running = Counter(job.tenant for job in written.leased)
-    names = written.settings.keys() | running.keys()
-    states = []
-    for name in names:
-        settings = written.settings.get(name, DEFAULT_TENANT)
-        states.append(TenantState(name, settings.weight, settings.max_running, settings.paused, running[name]))
-    core.order.load(Snapshot(tenants=states, queues=written.queues, lanes=written.lanes, jobs=written.queued))
-
-
-def _fill_counts(core: Core, written: _Written) -> None:
-    unfinished = Counter((job.queue, job.tenant, job.state) for job in written.leased)
-    unfinished.update((job.queue, job.tenant, State.QUEUED) for job in written.queued)
-    counted = [(queue, tenant, state, n) for (queue, tenant, state), n in unfinished.items()]
-    core.counts.load(written.by_queue, [*written.pending, *counted])
+    counted = {queue: core.counts.of_queue(queue) for queue in core.counts.queues()}
+    return sorted(counted, key=lambda queue: (-counted[queue][State.QUEUED], -counted[queue].total()))
 
 
 def _fill_leases(core: Core, leased: list[Job]) -> None:

@@ -243,9 +243,14 @@ def _enqueue(core: Core, job: Job) -> dict[str, Any]:
 async def _recount(core: Core, tx: Transaction) -> None:
     """Rows that a claim was refused count as what they are by now."""
     connection = await tx.reading()
+    gone = set[int]()
     for job_id, dropped in core.to_recount.items():
         job = await jobs.get(connection, job_id)
         core.moves.note(Moved(job_id, dropped.queue, dropped.tenant, State.QUEUED, job.state if job else None, job))
+        if job is None or job.queued_at is None:
+            gone.add(dropped.seq)
+    if gone:
+        tx.after_commit(core.queued_since.drop, gone)
     tx.after_commit(core.to_recount.clear)
     tx.after_commit(core.counts.corrected)
 

@@ -4,7 +4,6 @@ first. It knows nothing of jobs or lanes."""
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from heapq import heappop, heappush
 from typing import Generic, TypeAlias, TypeVar
 
 Key: TypeAlias = tuple[int, ...]
@@ -25,12 +24,11 @@ class IndexedHeap(Generic[T]):
     (building it bottom-up), with a map from item to position.
     """
 
-    __slots__ = ("_lent", "_nodes", "_positions")
+    __slots__ = ("_nodes", "_positions")
 
     def __init__(self) -> None:
         self._nodes: Nodes[T] = []
         self._positions: dict[T, int] = {}
-        self._lent = 0
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -60,14 +58,12 @@ class IndexedHeap(Generic[T]):
         """Add `item`; `ValueError` if it is in the heap already."""
         if item in self._positions:
             raise ValueError(f"already in the heap: {item!r}")
-        self._part_from_lent()
         self._nodes.append((key, item))
         self._rise(len(self._nodes) - 1)
 
     def remove(self, item: T) -> Key:
         """Take `item` out and return its key; `KeyError` if it is not in the heap."""
         hole = self._positions.pop(item)
-        self._part_from_lent()
         key = self._nodes[hole][0]
         last = self._nodes.pop()
         if hole < len(self._nodes):
@@ -78,7 +74,6 @@ class IndexedHeap(Generic[T]):
     def rekey(self, item: T, key: Key) -> Key:
         """Move `item` to where `key` belongs and return its old key; `KeyError` if it is not in the heap."""
         index = self._positions[item]
-        self._part_from_lent()
         old = self._nodes[index][0]
         self._nodes[index] = (key, item)
         self._settle(index, than=old)
@@ -104,25 +99,9 @@ class IndexedHeap(Generic[T]):
         positions = {item: index for index, (_, item) in enumerate(nodes)}
         if len(positions) != len(nodes):
             raise ValueError("an item comes twice")
-        self._nodes, self._positions, self._lent = nodes, positions, 0
+        self._nodes, self._positions = nodes, positions
         for index in reversed(range(len(nodes) // 2)):
             self._sink(index)
-
-    def lend(self) -> Nodes[T]:
-        """The nodes as they are now, to be read and not changed, for as long as the borrower likes. O(1): it is
-        the heap that makes a copy, in O(n), if it changes before they are taken back."""
-        self._lent += 1
-        return self._nodes
-
-    def take_back(self, nodes: Nodes[T]) -> None:
-        """What `lend` gave is not read any more. To forget this costs the heap a copy, and nothing else."""
-        if nodes is self._nodes:
-            self._lent -= 1
-
-    def _part_from_lent(self) -> None:
-        if self._lent:
-            self._nodes = self._nodes.copy()
-            self._lent = 0
 
     def _settle(self, index: int, *, than: Key) -> None:
         """Restore the order around `index`, whose node has just replaced one with the key `than`."""
@@ -159,15 +138,3 @@ class IndexedHeap(Generic[T]):
             index = below
         nodes[index] = sinking
         positions[sinking[1]] = index
-
-
-def in_order(nodes: Nodes[T]) -> Iterator[T]:
-    """The items of a heap by their keys, the smallest first, in O(log n) each and without changing it: the next
-    one is always right below one that was given already."""
-    frontier = [(nodes[0][0], 0)] if nodes else []
-    while frontier:
-        _, index = heappop(frontier)
-        yield nodes[index][1]
-        for below in (2 * index + 1, 2 * index + 2):
-            if below < len(nodes):
-                heappush(frontier, (nodes[below][0], below))

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Generic, NewType, TypeVar
 
 from app.scheduling.heap import IndexedHeap, Key
+from app.scheduling.line import Line
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -93,6 +94,16 @@ class Journal:
         old = heap.rekey(item, key)
         if old != key:
             self._record(partial(heap.rekey, item, old))
+
+    def put_in(self, line: Line[V], item: V) -> None:
+        """`line.add`."""
+        line.add(item)
+        self._record(partial(line.remove, item))
+
+    def take_out(self, line: Line[V], item: V) -> None:
+        """`line.remove`."""
+        line.remove(item)
+        self._record(partial(line.add, item))
 
     def _opened(self) -> list[Callable[[], object]]:
         if self._inverses is None:

@@ -3,8 +3,8 @@ from it; the rules that change it are the queue's."""
 
 from __future__ import annotations
 
-from app.scheduling.heap import IndexedHeap
-from app.scheduling.records import QueuedJob, TenantState
+from app.scheduling.line import Line
+from app.scheduling.records import TenantState
 
 DEFAULT_WEIGHT = 1
 
@@ -40,20 +40,17 @@ class Tenant:
 
 
 class Lane:
-    """The queued jobs of one tenant in one queue, with the share it has used, in units."""
+    """The queued jobs of one tenant in one queue, packed, with the share it has used, in units. Its `number` is its
+    own among all lanes there ever were."""
 
-    __slots__ = ("jobs", "queue", "tenant", "virtual_time")
+    __slots__ = ("jobs", "number", "queue", "tenant", "virtual_time")
 
-    def __init__(self, queue: str, tenant: Tenant, virtual_time: int) -> None:
+    def __init__(self, number: int, queue: str, tenant: Tenant, virtual_time: int) -> None:
+        self.number = number
         self.queue = queue
         self.tenant = tenant
         self.virtual_time = virtual_time
-        self.jobs: IndexedHeap[QueuedJob] = IndexedHeap()
-
-    @property
-    def head(self) -> QueuedJob:
-        """The job that goes first; `IndexError` if none waits."""
-        return self.jobs.peek()
+        self.jobs: Line[bytes] = Line()
 
     @property
     def is_pickable(self) -> bool:

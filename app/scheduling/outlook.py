@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
-from app.scheduling.heap import IndexedHeap, Key, Nodes, in_order
+from app.scheduling.heap import Key
 from app.scheduling.job import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from app.scheduling.lanes import Lane
+from app.scheduling.line import Blocks, Line
 from app.scheduling.policies import SHARE, Ordering
 from app.scheduling.queue import Queue
 from app.scheduling.records import QueuedJob, TenantState
@@ -77,8 +78,8 @@ class _Lent(NamedTuple):
     tenant: str
     weight: int
     virtual_time: int
-    jobs: IndexedHeap[QueuedJob]
-    nodes: Nodes[QueuedJob]
+    jobs: Line[bytes]
+    blocks: Blocks[bytes]
 
 
 class Outlook:
@@ -97,9 +98,9 @@ class Outlook:
     def __init__(self, home: Queue, lane: Lane, job: QueuedJob, ordering: Ordering, most: int) -> None:
         weight = lane.tenant.weight
         virtual_time = lane.virtual_time if lane.tenant.may_run else home.returned_time(lane)
-        own = list(islice(lane.jobs.below(ordering.job_key(job)), most + 1))
-        own_charges = sum(ordering.charge(each.cost, weight) for each in own)
-        key = ordering.lane_key(virtual_time + own_charges, job)
+        own = list(islice(lane.jobs.below(ordering.pack(job, lane.number)), most + 1))
+        own_charges = sum(ordering.charge(ordering.form.cost(each), weight) for each in own)
+        key = ordering.lane_key(virtual_time + own_charges, ordering.job_key(job))
         self.standing = Standing(
             job=job,
             tenant=lane.tenant.state(),
@@ -141,7 +142,7 @@ class Outlook:
     def close(self) -> None:
         """Nothing more is counted."""
         for lent in self._lent:
-            lent.jobs.take_back(lent.nodes)
+            lent.jobs.take_back(lent.blocks)
         self._lent = []
 
     def _lanes_before(self, home: Queue, own: Lane, key: Key) -> Iterator[Lane]:
@@ -153,11 +154,11 @@ class Outlook:
         """The tenant of each job of another lane that goes before `key`."""
         for lent in self._lent:
             virtual_time = lent.virtual_time
-            for job in in_order(lent.nodes):
-                if ordering.lane_key(virtual_time, job) > key:
+            for job in chain.from_iterable(lent.blocks):
+                if ordering.lane_key(virtual_time, ordering.form.key(job)) > key:
                     break
                 yield lent.tenant
-                virtual_time += ordering.charge(job.cost, lent.weight)
+                virtual_time += ordering.charge(ordering.form.cost(job), lent.weight)
 
 
 def _lend(lane: Lane) -> _Lent:
@@ -166,10 +167,10 @@ def _lend(lane: Lane) -> _Lent:
 
 def _needed_priority(home: Queue, lane: Lane, job: QueuedJob, ordering: Ordering, virtual_time: int) -> int | None:
     """See `Standing`."""
-    in_lane, others = lane.jobs.least_but(job), home.pickable.least_but(lane)
+    in_lane, others = lane.jobs.least_but(ordering.pack(job, lane.number)), home.pickable.least_but(lane)
     for priority in range(job.priority, HIGHEST_PRIORITY - 1, -1):
-        urgent = job.with_priority(priority)
-        if in_lane is not None and in_lane < ordering.job_key(urgent):
+        urgent = ordering.job_key(job.with_priority(priority))
+        if in_lane is not None and ordering.form.key(in_lane) < urgent:
             continue
         if others is None or ordering.lane_key(virtual_time, urgent) < others:
             return priority

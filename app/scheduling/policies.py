@@ -10,7 +10,8 @@ from fractions import Fraction
 from typing import ClassVar, Final, Protocol
 
 from app.scheduling.heap import Key
-from app.scheduling.records import QueuedJob
+from app.scheduling.packing import BYTE, WHOLE, Form
+from app.scheduling.records import QueuedJob, UnnamedJob
 
 SHARE: Final = 1_000_000
 """One share in units, the whole numbers that virtual time is counted in."""
@@ -39,11 +40,20 @@ class Ordering(Protocol):
     keeps_time: ClassVar[bool]
     """Whether picks are charged and move the clock."""
 
+    form: ClassVar[Form]
+    """How waiting jobs are packed; what they compare by is their `job_key`."""
+
     def job_key(self, job: QueuedJob) -> Key:
         """What jobs go by within their lane."""
 
-    def lane_key(self, virtual_time: int, head: QueuedJob) -> Key:
-        """What a lane that holds `virtual_time` units and starts with `head` goes by within its queue."""
+    def pack(self, job: UnnamedJob, lane: int) -> bytes:
+        """The job in `form`, waiting in the lane with this number."""
+
+    def unpack(self, packed: bytes, tenant: str, queue: str) -> QueuedJob:
+        """The job that was packed; it waits in a lane of these."""
+
+    def lane_key(self, virtual_time: int, head: Key) -> Key:
+        """What a lane that holds `virtual_time` units and starts with a job of that key goes by within its queue."""
 
     def effective_priority(self, priority: int, *, ahead: int, weight: int, lead: int) -> int:
         """The number recorded on a job that is queued behind `ahead` others of its lane.
@@ -63,13 +73,23 @@ class VirtualTime:
     """
 
     keeps_time: ClassVar[bool] = True
+    form: ClassVar[Form] = Form(BYTE, WHOLE)
     step: int
 
     def job_key(self, job: QueuedJob) -> Key:
         return (job.priority, job.due_at, job.seq)
 
-    def lane_key(self, virtual_time: int, head: QueuedJob) -> Key:
-        return (virtual_time + self.step * head.priority, head.due_at, head.seq)
+    def pack(self, job: UnnamedJob, lane: int) -> bytes:
+        job_id, seq, _, _, priority, cost, due_at, submitted_at, effective = job
+        return self.form.pack(priority, due_at, seq, effective, submitted_at, job_id, cost, lane)
+
+    def unpack(self, packed: bytes, tenant: str, queue: str) -> QueuedJob:
+        priority, due_at, seq, effective, submitted_at, job_id, cost, _ = self.form.unpack(packed)
+        return QueuedJob(job_id, seq, tenant, queue, priority, cost, due_at, submitted_at, effective)
+
+    def lane_key(self, virtual_time: int, head: Key) -> Key:
+        priority, due_at, seq = head
+        return (virtual_time + self.step * priority, due_at, seq)
 
     def effective_priority(self, priority: int, *, ahead: int, weight: int, lead: int) -> int:
         return max(0, priority + lead // SHARE + ahead // weight)
@@ -86,12 +106,21 @@ class Penalty:
     """
 
     keeps_time: ClassVar[bool] = False
+    form: ClassVar[Form] = Form(WHOLE, BYTE)
 
     def job_key(self, job: QueuedJob) -> Key:
         return (job.effective_priority, job.submitted_at, job.seq)
 
-    def lane_key(self, virtual_time: int, head: QueuedJob) -> Key:  # noqa: ARG002 - a lane's offset is zero
-        return self.job_key(head)
+    def pack(self, job: UnnamedJob, lane: int) -> bytes:
+        job_id, seq, _, _, priority, cost, due_at, submitted_at, effective = job
+        return self.form.pack(effective, submitted_at, seq, priority, due_at, job_id, cost, lane)
+
+    def unpack(self, packed: bytes, tenant: str, queue: str) -> QueuedJob:
+        effective, submitted_at, seq, priority, due_at, job_id, cost, _ = self.form.unpack(packed)
+        return QueuedJob(job_id, seq, tenant, queue, priority, cost, due_at, submitted_at, effective)
+
+    def lane_key(self, virtual_time: int, head: Key) -> Key:  # noqa: ARG002 - a lane's offset is zero
+        return head
 
     def effective_priority(self, priority: int, *, ahead: int, weight: int, lead: int) -> int:  # noqa: ARG002
         return priority + ahead // weight

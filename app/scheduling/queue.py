@@ -56,14 +56,14 @@ class Queue:
         self.step = step
         self._books = books
 
-    def put_in(self, lane: Lane, job: QueuedJob) -> None:
+    def put_in(self, lane: Lane, job: bytes) -> None:
         """Let `job` wait in `lane`."""
-        self._books.journal.push(lane.jobs, job, self._ordering.job_key(job))
+        self._books.journal.put_in(lane.jobs, job)
         self._books.journal.assign(self, "queued", self.queued + 1)
 
-    def take_out(self, lane: Lane, job: QueuedJob) -> None:
+    def take_out(self, lane: Lane, job: bytes) -> None:
         """Let `job` wait in `lane` no longer."""
-        self._books.journal.remove(lane.jobs, job)
+        self._books.journal.take_out(lane.jobs, job)
         self._books.journal.assign(self, "queued", self.queued - 1)
 
     def join(self, lane: Lane) -> None:
@@ -74,9 +74,13 @@ class Queue:
         """Rule 2, of a lane that is pickable again after a cap or a pause: its credit is bounded."""
         self._set_virtual_time(lane, self.returned_time(lane))
 
+    def head(self, lane: Lane) -> QueuedJob:
+        """The job of `lane` that goes first; `IndexError` if none waits."""
+        return self._ordering.unpack(lane.jobs.first, lane.tenant.name, lane.queue)
+
     def returned_time(self, lane: Lane) -> int:
         """The virtual time that `lane`, which has jobs, would have if it returned now."""
-        floor = self.clock - SHARE - self.step * lane.head.priority
+        floor = self.clock - SHARE - self.step * self.head(lane).priority
         return max(lane.virtual_time, floor)
 
     def next_lane(self) -> Lane | None:
@@ -118,9 +122,9 @@ class Queue:
         if not self.queued:
             self._set_time("clock", max(self.clock, self.horizon))
 
-    def fill(self, lane: Lane, jobs: list[QueuedJob]) -> None:
-        """Load the jobs that wait in `lane`, which is empty, in O(jobs); never joins it."""
-        lane.jobs.heapify((job, self._ordering.job_key(job)) for job in jobs)
+    def fill(self, lane: Lane, jobs: list[bytes]) -> None:
+        """Load the jobs that wait in `lane`, which is empty, in any order; never joins it."""
+        lane.jobs.fill(jobs)
         self.queued += len(jobs)
 
     def show_all(self, lanes: list[Lane]) -> None:
@@ -171,7 +175,7 @@ class Queue:
         return QueueState(self.name, self.clock, self.since_move, self.horizon, self.paused)
 
     def _lane_key(self, lane: Lane) -> Key:
-        return self._ordering.lane_key(lane.virtual_time, lane.head)
+        return self._ordering.lane_key(lane.virtual_time, self._ordering.form.key(lane.jobs.first))
 
     def _weigh(self, change: int) -> None:
         self._books.journal.assign(self, "pickable_weight", self.pickable_weight + change)

@@ -4,15 +4,14 @@ what it wants written down. Plain records without behaviour; times are whole mic
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedJob:
+class QueuedJob(NamedTuple):
     """A waiting job, as far as its place in the order depends on it.
 
-    `seq` is unique and breaks every tie; `effective_priority` is frozen when the job is queued.
+    `id` is 32 hex digits. `seq` is unique and breaks every tie; `effective_priority` is frozen when the job is queued.
     """
 
     id: str
@@ -28,11 +27,11 @@ class QueuedJob:
     def with_priority(self, priority: int) -> QueuedJob:
         """The job with another priority, along which its effective priority moves."""
         effective = max(0, self.effective_priority + priority - self.priority)
-        return replace(self, priority=priority, effective_priority=effective)
+        return self._replace(priority=priority, effective_priority=effective)
 
-    def __hash__(self) -> int:
-        # `seq` alone tells jobs apart; hashing all nine fields made heaps twice as slow.
-        return hash(self.seq)
+
+UnnamedJob: TypeAlias = tuple[str, int, str, str, int, int, int, int, int]
+"""A `QueuedJob` without names: a fifth of the work to make, where a million are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,12 @@ The only door to this package for the layers above. It knows nothing of SQL, lea
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 
 from app.scheduling.journal import Journal, Savepoint, Touched
 from app.scheduling.lanes import Lane, Tenant
 from app.scheduling.outlook import Bound, Outlook, Standing
+from app.scheduling.places import Places, id_number
 from app.scheduling.policies import SHARE, Policy, ordering, step_units
 from app.scheduling.queue import Books, Queue
 from app.scheduling.records import (
@@ -18,6 +20,7 @@ from app.scheduling.records import (
     QueueTime,
     Snapshot,
     TenantState,
+    UnnamedJob,
 )
 
 __all__ = [
@@ -26,6 +29,7 @@ __all__ = [
     "LaneTime",
     "Outlook",
     "Pick",
+    "Places",
     "Policy",
     "QueueState",
     "QueueTime",
@@ -107,10 +111,11 @@ class Scheduler:
         lane = home.next_lane() if home else None
         if home is None or lane is None:
             return None
-        job, tenant = lane.head, lane.tenant
+        packed, tenant = lane.jobs.first, lane.tenant
+        job = self._unpack(lane, packed)
         home.move_clock(lane)
         charge = home.charge(lane, job.cost)
-        self._take_out(lane, job)
+        self._take_out(lane, job.id, packed)
         self._set_running(tenant, tenant.running + 1)
         home.settle(lane)
         if not tenant.may_run:
@@ -159,40 +164,41 @@ class Scheduler:
 
         Returns it, or None if it was not queued.
         """
-        job = self._jobs.get(job_id)
-        if job is None:
+        found = self._waiting(job_id)
+        if found is None:
             return None
-        lane, home = self._lane(job.queue, job.tenant), self._queues[job.queue]
-        self._take_out(lane, job)
+        lane, packed = found
+        home = self._queues[lane.queue]
+        self._take_out(lane, job_id, packed)
         home.settle(lane)
         home.catch_up_if_empty()
-        return job
+        return self._unpack(lane, packed)
 
     def reprioritize(self, job_id: str, priority: int) -> QueuedJob | None:
         """Give a queued job another priority, in force at once; its effective priority moves along.
 
         Returns the job as it is now, or None if it was not queued.
         """
-        old = self._jobs.get(job_id)
-        if old is None:
+        found = self._waiting(job_id)
+        if found is None:
             return None
-        new = old.with_priority(priority)
-        lane = self._lane(old.queue, old.tenant)
-        self._take_out(lane, old)
+        lane, packed = found
+        new = self._unpack(lane, packed).with_priority(priority)
+        self._take_out(lane, job_id, packed)
         self._put_in(lane, new)
-        self._queues[old.queue].settle(lane)
+        self._queues[lane.queue].settle(lane)
         return new
 
     # -- what an audit mends
 
     def adopt(self, job: QueuedJob) -> None:
         """SQL has `job` queued, and memory has it not at all or otherwise: from now on it waits as SQL says."""
-        known = self._jobs.get(job.id)
+        known = self._waiting(job.id)
         lane, home = self._lane(job.queue, job.tenant), self._queue(job.queue)
-        if known is not None and (known.queue, known.tenant) == (job.queue, job.tenant):
-            self._take_out(lane, known)
+        if known is not None and known[0] is lane:
+            self._take_out(lane, job.id, known[1])
         elif known is not None:  # another job under the same id
-            self.withdraw(known.id)
+            self.withdraw(job.id)
             known = None
         if known is None and not lane.jobs:
             home.join(lane)
@@ -218,6 +224,7 @@ class Scheduler:
             return False
         for lane in list(tenant.lanes.values()):
             self._journal.delete(tenant.lanes, lane.queue)
+            self._journal.delete(self._lanes, lane.number)
             self._books.lanes.discard(lane)
         self._journal.delete(self._tenants, name)
         return True
@@ -296,9 +303,15 @@ class Scheduler:
 
     # -- reading
 
-    def queued_jobs(self) -> dict[str, QueuedJob]:
-        """All waiting jobs by id, as a copy."""
-        return self._jobs.copy()
+    def places(self) -> Places:
+        """Where all waiting jobs stand, as a copy."""
+        return Places(self._ordering, self._jobs.copy())
+
+    def queued_by_lane(self) -> Iterator[tuple[str, str, int]]:
+        """(queue, tenant, how many jobs wait), without zeros."""
+        for lane in self._lanes.values():
+            if lane.jobs:
+                yield lane.queue, lane.tenant.name, len(lane.jobs)
 
     def running_by_tenant(self) -> dict[str, int]:
         """How many jobs of each tenant are leased, without zeros."""
@@ -320,20 +333,25 @@ class Scheduler:
         """The queues that are paused."""
         return {name for name, queue in self._queues.items() if queue.paused}
 
+    def queued_numbers(self) -> set[int]:
+        """The `seq` of every waiting job, in O(all of them)."""
+        return {self._ordering.form.key(packed)[-1] for packed in self._jobs.values()}
+
     def queued_job(self, job_id: str) -> QueuedJob | None:
         """The job as it waits, None if it does not."""
-        return self._jobs.get(job_id)
+        found = self._waiting(job_id)
+        return self._unpack(*found) if found else None
 
     def outlook(self, job_id: str, most: int) -> Outlook | None:
         """What the job waits for, up to `most` jobs that go before it counted; None if it does not wait.
 
         It stays as of this moment, also while it is counted and the order goes on.
         """
-        job = self._jobs.get(job_id)
-        if job is None:
+        found = self._waiting(job_id)
+        if found is None:
             return None
-        lane = self._lane(job.queue, job.tenant)
-        return Outlook(self._queues[job.queue], lane, job, self._ordering, most)
+        lane, packed = found
+        return Outlook(self._queues[lane.queue], lane, self._unpack(lane, packed), self._ordering, most)
 
     def can_pick(self, queue: str) -> bool:
         """Whether `pick` would return a job."""
@@ -381,7 +399,7 @@ class Scheduler:
             tenants=[tenant.state() for tenant in self._tenants.values()],
             queues=[queue.state() for queue in self._queues.values()],
             lanes=[LaneTime(lane.queue, lane.tenant.name, lane.virtual_time) for lane in lanes],
-            jobs=list(self._jobs.values()),
+            jobs=[self._unpack(lane, packed) for lane in lanes for packed in lane.jobs],
         )
 
     # -- restart
@@ -394,6 +412,12 @@ class Scheduler:
         bound, and jobs without a lane's row get a lane at the clock. `RuntimeError` while a journal is
         open, `ValueError` if a job or a lane comes twice.
         """
+        self.begin_load(snapshot)
+        self.load_jobs(snapshot.jobs)
+        self.end_load()
+
+    def begin_load(self, snapshot: Snapshot) -> None:
+        """The first part of `load`: everything but the jobs, which come by `load_jobs`, some at a time."""
         if self._journal.is_open:
             raise RuntimeError("a journal is open")
         self._clear()
@@ -403,9 +427,42 @@ class Scheduler:
             self._load_tenant(tenant)
         for lane in snapshot.lanes:
             self._load_lane(lane)
-        self._load_jobs(snapshot)
+
+    def load_jobs(self, jobs: Iterable[UnnamedJob]) -> None:
+        """Some of the jobs that wait; quickest if those of a lane come together."""
+        known, pack = self._jobs, self._ordering.pack
+        tenant = queue = None
+        for job in jobs:
+            if job[2] != tenant or job[3] != queue:
+                tenant, queue = job[2], job[3]
+                lane = self._lane(queue, tenant)
+                number, waiting = lane.number, self._loaded[lane]
+            packed = known[id_number(job[0])] = pack(job, number)
+            waiting.append(packed)
+
+    def end_load(self) -> None:
+        """All jobs have come. `ValueError` if one came twice."""
+        if len(self._jobs) != sum(map(len, self._loaded.values())):
+            raise ValueError("a job comes twice")
+        lanes: defaultdict[str, list[Lane]] = defaultdict(list)
+        while self._loaded:
+            lane, jobs = self._loaded.popitem()
+            self._queues[lane.queue].fill(lane, jobs)
+            lanes[lane.queue].append(lane)
+        for name, filled in lanes.items():
+            self._queues[name].show_all(filled)
         for owner in list(self._tenants.values()):
             self._drop_if_blank(owner)
+
+    def fresh(self) -> Scheduler:
+        """One in which nothing is, under the same policy."""
+        return Scheduler(self.policy, self._step)
+
+    def become(self, other: Scheduler) -> None:
+        """Be what `other` is, which is not used any more. `RuntimeError` while a journal is open."""
+        if self._journal.is_open:
+            raise RuntimeError("a journal is open")
+        vars(self).update(vars(other))
 
     @property
     def may_forget(self) -> bool:
@@ -437,12 +494,13 @@ class Scheduler:
     # -- what the events are made of
 
     def _put_in(self, lane: Lane, job: QueuedJob) -> None:
-        self._queues[lane.queue].put_in(lane, job)
-        self._journal.insert(self._jobs, job.id, job)
+        packed = self._ordering.pack(job, lane.number)
+        self._queues[lane.queue].put_in(lane, packed)
+        self._journal.insert(self._jobs, id_number(job.id), packed)
 
-    def _take_out(self, lane: Lane, job: QueuedJob) -> None:
-        self._queues[lane.queue].take_out(lane, job)
-        self._journal.delete(self._jobs, job.id)
+    def _take_out(self, lane: Lane, job_id: str, packed: bytes) -> None:
+        self._queues[lane.queue].take_out(lane, packed)
+        self._journal.delete(self._jobs, id_number(job_id))
         if not lane.jobs:
             self._emptied[lane] = None
 
@@ -463,15 +521,25 @@ class Scheduler:
             self._queues[lane.queue].settle(lane)
 
     def _refuse_queued(self, job_id: str) -> None:
-        if job_id in self._jobs:
+        if id_number(job_id) in self._jobs:
             raise ValueError(f"already queued: {job_id}")
+
+    def _waiting(self, job_id: str) -> tuple[Lane, bytes] | None:
+        packed = self._jobs.get(id_number(job_id))
+        return None if packed is None else (self._lanes[self._ordering.form.lane(packed)], packed)
+
+    def _unpack(self, lane: Lane, packed: bytes) -> QueuedJob:
+        return self._ordering.unpack(packed, lane.tenant.name, lane.queue)
 
     # -- what is known, by name
 
     def _clear(self) -> None:
         self._tenants: dict[str, Tenant] = {}
         self._queues: dict[str, Queue] = {}
-        self._jobs: dict[str, QueuedJob] = {}
+        self._lanes: dict[int, Lane] = {}
+        self._next_lane = 0
+        self._jobs: dict[int, bytes] = {}
+        self._loaded: defaultdict[Lane, list[bytes]] = defaultdict(list)
         self._books = Books(self._journal, Touched(self._journal), Touched(self._journal))
         # Lanes that may be forgotten, the longest empty first. Only a hint that is checked when used, so
         # it is not journaled: a rollback may leave lanes in it that are gone or full, and takes none out.
@@ -496,9 +564,15 @@ class Scheduler:
         home, owner = self._queue(queue), self._tenant(tenant)
         lane = owner.lanes.get(queue)
         if lane is None:
-            lane = Lane(queue, owner, home.clock)
-            self._journal.insert(owner.lanes, queue, lane)
+            lane = self._new_lane(queue, owner, home.clock)
             self._books.lanes.add(lane)
+        return lane
+
+    def _new_lane(self, queue: str, owner: Tenant, virtual_time: int) -> Lane:
+        lane = Lane(self._next_lane, queue, owner, virtual_time)
+        self._next_lane += 1
+        self._journal.insert(owner.lanes, queue, lane)
+        self._journal.insert(self._lanes, lane.number, lane)
         return lane
 
     def _find_lane(self, queue: str, tenant: str) -> Lane | None:
@@ -506,7 +580,7 @@ class Scheduler:
         return owner.lanes.get(queue) if owner else None
 
     def _forget(self, lane: Lane) -> None:
-        del lane.tenant.lanes[lane.queue]
+        del lane.tenant.lanes[lane.queue], self._lanes[lane.number]
         self._books.lanes.discard(lane)
         self._drop_if_blank(lane.tenant)
 
@@ -526,21 +600,5 @@ class Scheduler:
         tenant.paused, tenant.running = state.paused, state.running
 
     def _load_lane(self, time: LaneTime) -> None:
-        tenant = self._tenant(time.tenant)
         self._queue(time.queue)
-        lane = Lane(time.queue, tenant, time.virtual_time)
-        self._journal.insert(tenant.lanes, time.queue, lane)
-        self._emptied[lane] = None
-
-    def _load_jobs(self, snapshot: Snapshot) -> None:
-        waiting: defaultdict[Lane, list[QueuedJob]] = defaultdict(list)
-        for job in snapshot.jobs:
-            self._refuse_queued(job.id)
-            self._jobs[job.id] = job
-            waiting[self._lane(job.queue, job.tenant)].append(job)
-        lanes: defaultdict[str, list[Lane]] = defaultdict(list)
-        for lane, jobs in waiting.items():
-            self._queues[lane.queue].fill(lane, jobs)
-            lanes[lane.queue].append(lane)
-        for name, filled in lanes.items():
-            self._queues[name].show_all(filled)
+        self._emptied[self._new_lane(time.queue, self._tenant(time.tenant), time.virtual_time)] = None

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 import asyncpg
@@ -40,6 +41,7 @@ from sqlalchemy import (
     literal,
     select,
     text,
+    type_coerce,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -51,8 +53,9 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import Grouping
 from sqlalchemy.sql.functions import FunctionElement
-from sqlalchemy.types import TypeEngine
+from sqlalchemy.types import NullType, TypeEngine
 
+from app.clock import to_micros
 from app.errors import BadSettings
 from app.store.types import HexId, Json, JsonText, Moment, Whole
 
@@ -441,6 +444,25 @@ async def learn_statistics(connection: AsyncConnection, tables: Sequence[Table])
     """Let the planner see what has come in bulk. SQLite's is told once and for all, by the migrations."""
     if connection.dialect.name == POSTGRES:
         await connection.execute(text(f"ANALYZE {', '.join(table.name for table in tables)}"))
+
+
+# --- Rows as the driver gives them --------------------------------------------------------------------------
+
+
+def as_given(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """The column, whose values nobody is to look at on their way from the driver."""
+    return type_coerce(column, NullType())
+
+
+def _micros_of_text(text: str) -> int:
+    return to_micros(datetime.fromisoformat(text))
+
+
+MADE_OF: Final[Mapping[str, tuple[Callable[[Any], str], Callable[[Any], int]]]] = {
+    SQLITE: (str, _micros_of_text),
+    POSTGRES: (attrgetter("hex"), to_micros),
+}
+"""What makes 32 hex digits of an id, and whole microseconds of a time, as the driver gives them."""
 
 
 # --- Many rows in one statement -----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from app.scheduling.job import Job, Move, State
+from app.scheduling.records import UnnamedJob
 from app.store import dialect
 from app.store.schema import IS_ACTIVE, IS_PENDING, IS_QUEUED, job_attempts, jobs
 from app.store.slices import in_slices
@@ -116,6 +117,12 @@ async def get(connection: AsyncConnection, job_id: str) -> Job | None:
     """One job."""
     row = (await connection.execute(_GET, {"job_id": job_id})).one_or_none()
     return None if row is None else Job(*row)
+
+
+async def with_seqs(connection: AsyncConnection, seqs: Sequence[int]) -> list[Job]:
+    """Those of the jobs with these numbers that there are, in the same order; some tens at most."""
+    found = {row.seq: Job(*row) for row in await connection.execute(select(jobs).where(jobs.c.seq.in_(seqs)))}
+    return [found[seq] for seq in seqs if seq in found]
 
 
 async def with_keys(connection: AsyncConnection, keys: Iterable[tuple[str, str]]) -> list[Job]:
@@ -286,11 +293,22 @@ async def renew_if_held(connection: AsyncConnection, beats: Sequence[Mapping[str
     return len(renewed)
 
 
-async def queued(connection: AsyncConnection) -> Sequence[Any]:
-    """What the order needs of every queued job, and `queued_at`."""
-    c = jobs.c
-    order = (c.id, c.seq, c.tenant, c.queue, c.priority, c.cost, c.due_at, c.submitted_at, c.effective_priority)
-    return (await connection.execute(select(*order, c.queued_at).where(IS_QUEUED))).all()
+async def queued(connection: AsyncConnection) -> AsyncIterator[tuple[list[UnnamedJob], list[int]]]:
+    """Every queued job as the order needs it, and since when each is queued, in microseconds; in slices. There may be
+    a million, so no value is looked at by SQLAlchemy, and none is fetched twice: most are due when they are submitted,
+    and queued then."""
+    c, (hex_id, micros) = jobs.c, dialect.MADE_OF[connection.dialect.name]
+    submitted_later, queued_later = func.nullif(c.submitted_at, c.due_at), func.nullif(c.queued_at, c.due_at)
+    named = (c.id, c.seq, c.tenant, c.queue, c.priority, c.cost, c.effective_priority, c.due_at)
+    wanted = select(*map(dialect.as_given, (*named, submitted_later, queued_later))).where(IS_QUEUED)
+    async for rows in in_slices(connection, wanted, 5_000):
+        some, since = list[UnnamedJob](), list[int]()
+        for job_id, seq, tenant, queue, priority, cost, effective, due_at, submitted_at, queued_at in rows:
+            due = micros(due_at)
+            submitted = due if submitted_at is None else micros(submitted_at)
+            some.append((hex_id(job_id), seq, tenant, queue, priority, cost, due, submitted, effective))
+            since.append(due if queued_at is None else micros(queued_at))
+        yield some, since
 
 
 async def leased(connection: AsyncConnection) -> list[Job]:
@@ -307,17 +325,20 @@ async def count_by_worker(connection: AsyncConnection, limit: int) -> Sequence[A
     return (await connection.execute(counted.order_by(held.desc(), c.worker).limit(limit))).all()
 
 
-async def count_by_queue_and_state(connection: AsyncConnection) -> Sequence[Any]:
-    """(queue, state, how many jobs)."""
-    counted = select(jobs.c.queue, jobs.c.state, func.count()).group_by(jobs.c.queue, jobs.c.state)
-    return (await connection.execute(counted)).all()
+async def count_finished(connection: AsyncConnection) -> Sequence[Any]:
+    """(queue, state, how many jobs) of the final states."""
+    queue, state = dialect.tested_only(jobs.c.queue), dialect.tested_only(jobs.c.state)
+    counted = select(queue, state, func.count()).where(jobs.c.completed_at.is_not(None)).group_by(queue, state)
+    found: Sequence[Any] = (await connection.execute(counted)).all()
+    return found
 
 
 async def count_pending(connection: AsyncConnection) -> Sequence[Any]:
     """(queue, tenant, how many pending jobs)."""
-    c = jobs.c
-    counted = select(c.queue, c.tenant, func.count()).where(IS_PENDING).group_by(c.queue, c.tenant)
-    return (await connection.execute(counted)).all()
+    queue, tenant = dialect.tested_only(jobs.c.queue), dialect.tested_only(jobs.c.tenant)
+    counted = select(queue, tenant, func.count()).where(IS_PENDING).group_by(queue, tenant)
+    found: Sequence[Any] = (await connection.execute(counted)).all()
+    return found
 
 
 # --- Finished jobs leave -------------------------------------------------------------------------------------

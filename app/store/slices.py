@@ -11,7 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 _ROWS: Final = 500
 
 
-async def in_slices(connection: AsyncConnection, statement: Select[Any]) -> AsyncIterator[Sequence[Any]]:
-    """The rows of a statement, some hundreds at a time; others come in between."""
-    async for rows in (await connection.stream(statement)).partitions(_ROWS):
+async def in_slices(
+    connection: AsyncConnection, statement: Select[Any], at_once: int = _ROWS
+) -> AsyncIterator[Sequence[Any]]:
+    """The rows of a statement, so many at a time; others come in between."""
+    async for rows in (await connection.stream(statement)).partitions(at_once):
         yield rows

@@ -70,6 +70,7 @@ HOT: Final[dict[str, tuple[str, ...]]] = {
     "jobs.delete_if_finished": (BY_ID, PK_ATTEMPTS),
     "jobs.has_any": (OF_TENANT,),
     # somebody looks
+    "jobs.with_seqs": (PK_JOBS,),
     "jobs.page": (PK_JOBS, *LISTED),
     "jobs.count_by_worker": ("ix_jobs_active",),
     "jobs.places": (BY_ID,),
@@ -82,7 +83,7 @@ SLOW: Final[dict[str, str]] = {
     "jobs.queued": "a start reads all that wait",
     "jobs.leased": "a start reads all leases",
     "jobs.count_pending": "a start and the audit count",
-    "jobs.count_by_queue_and_state": "a start counts",
+    "jobs.count_finished": "a start counts",
     "jobs.queued_places": "the audit looks at all that wait",
     "jobs.lease_tokens": "the audit looks at all leases",
     "jobs.count_unfinished": "the audit counts",

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import func, select
@@ -39,7 +38,7 @@ class View:
     by_queue: Mapping[tuple[str, State], int]
     by_tenant: Mapping[tuple[str, State], int]
     queued_by_tenant: Mapping[tuple[str, str], int]
-    queued_since: Mapping[str, list[tuple[str, datetime]]]
+    queued_since: Mapping[str, list[tuple[int, int]]]
 
 
 async def assert_memory_equals_sql(core: Core, *, knows_pending: bool = True) -> None:
@@ -96,7 +95,7 @@ def view_of_memory(core: Core) -> View:
         queued_by_tenant=_not_zero(
             {(queue, tenant): n for queue in counts.queues() for tenant, n in counts.queued_by_tenant(queue).items()}
         ),
-        queued_since={label: list(line.items()) for label, line in core.queued_since._lines.items() if line},
+        queued_since={label: list(line) for label, line in core.queued_since._lines.items() if line},
     )
 
 
@@ -131,17 +130,17 @@ async def view_of_sql(connection: Connection) -> View:
     )
 
 
-async def _queued_since(connection: Connection) -> dict[str, list[tuple[str, datetime]]]:
+async def _queued_since(connection: Connection) -> dict[str, list[tuple[int, int]]]:
     """By queue, the longest waiting first: the tests have fewer queues than there are labels for."""
-    waiting = select(jobs.c.queue, jobs.c.id, jobs.c.queued_at).where(jobs.c.state == State.QUEUED)
-    since: dict[str, list[tuple[str, datetime]]] = {}
-    for queue, job_id, queued_at in await connection.execute(waiting.order_by(jobs.c.queued_at)):
-        since.setdefault(queue, []).append((job_id, queued_at))
+    waiting = select(jobs.c.queue, jobs.c.seq, jobs.c.queued_at).where(jobs.c.state == State.QUEUED)
+    since: dict[str, list[tuple[int, int]]] = {}
+    for queue, seq, queued_at in await connection.execute(waiting.order_by(jobs.c.queued_at, jobs.c.seq)):
+        since.setdefault(queue, []).append((to_micros(queued_at), seq))
     return since
 
 
 async def _queued(connection: Connection) -> list[QueuedJob]:
-    columns = [jobs.c[name] for name in QueuedJob.__slots__]
+    columns = [jobs.c[name] for name in QueuedJob._fields]
     rows = await connection.execute(select(*columns).where(jobs.c.state == State.QUEUED))
     known = [dict(row._mapping) for row in rows]
     return [

@@ -6,6 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import pytest
+
+from app.scheduling.policies import VirtualTime
+
 
 @dataclass
 class Counter:
@@ -23,6 +27,23 @@ class CountedKey(tuple[int, ...]):
     def __lt__(self, other: tuple[int, ...]) -> bool:
         _counter.count += 1
         return super().__lt__(other)
+
+
+class CountedBytes(bytes):
+    """What is packed, and counts its comparisons."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: bytes) -> bool:
+        _counter.count += 1
+        return super().__lt__(other)
+
+
+def count_keys(patch: pytest.MonkeyPatch) -> None:
+    """From now on all comparisons of jobs and lanes are counted."""
+    pack, lane_key = VirtualTime.pack, VirtualTime.lane_key
+    patch.setattr(VirtualTime, "pack", lambda self, job, lane: CountedBytes(pack(self, job, lane)))
+    patch.setattr(VirtualTime, "lane_key", lambda self, time, head: CountedKey(lane_key(self, time, head)))
 
 
 @contextmanager

@@ -3,7 +3,7 @@ no sums kept up to date, no undo. Each pick looks at everything there is."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from app.scheduling.scheduler import Pick, QueuedJob, QueueTime
 
@@ -112,7 +112,7 @@ class Model:
         for index, job in enumerate(self.waiting):
             if job.id == job_id:
                 effective = max(0, job.effective_priority + priority - job.priority)
-                changed = replace(job, priority=priority, effective_priority=effective)
+                changed = job._replace(priority=priority, effective_priority=effective)
                 self.waiting[index] = changed
                 return changed
         return None

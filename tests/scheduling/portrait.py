@@ -3,27 +3,27 @@ It reads private state on purpose, so that a forgotten undo cannot hide behind t
 
 from __future__ import annotations
 
-from app.scheduling.lanes import Lane, Tenant
+from app.scheduling.lanes import Lane
 from app.scheduling.queue import Queue
 from app.scheduling.scheduler import Scheduler
 
 
 def portrait(scheduler: Scheduler) -> dict[str, object]:
+    lanes = [lane for tenant in scheduler._tenants.values() for lane in tenant.lanes.values()]
+    assert scheduler._lanes == {lane.number: lane for lane in lanes}
+    assert sorted(packed for lane in lanes for packed in lane.jobs) == sorted(scheduler._jobs.values())
     return {
-        "tenants": {name: _tenant(tenant) for name, tenant in scheduler._tenants.items()},
+        "tenants": {name: tenant.state() for name, tenant in scheduler._tenants.items()},
         "queues": {name: _queue(queue) for name, queue in scheduler._queues.items()},
-        "jobs": dict(scheduler._jobs),
+        "lanes": {(lane.queue, lane.tenant.name): _lane(scheduler, lane) for lane in lanes},
+        "jobs": {job_id: scheduler.queued_job(job_id) for job_id in scheduler.places()},
         "dirty lanes": {(lane.queue, lane.tenant.name) for lane in scheduler._books.lanes._items},
         "dirty queues": {queue.name for queue in scheduler._books.queues._items},
     }
 
 
-def _tenant(tenant: Tenant) -> tuple[object, ...]:
-    return (tenant.state(), {name: _lane(lane) for name, lane in tenant.lanes.items()})
-
-
-def _lane(lane: Lane) -> tuple[object, ...]:
-    return (lane.virtual_time, {job: lane.jobs.key(job) for job in lane.jobs})
+def _lane(scheduler: Scheduler, lane: Lane) -> tuple[object, ...]:
+    return (lane.virtual_time, [scheduler._unpack(lane, packed) for packed in lane.jobs])
 
 
 def _queue(queue: Queue) -> tuple[object, ...]:

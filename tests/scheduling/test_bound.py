@@ -26,6 +26,7 @@ from tests.scheduling.workload import (
     SetTenant,
     Submit,
     World,
+    id_of,
     lists_of,
     mostly,
     thorough,
@@ -250,7 +251,7 @@ def test_the_bound_can_be_reached() -> None:
     back: list[Event] = [Turn("bob", None, paused=False), *[Submit("bob", "q", 0)] * 25, Submit("ada", "q", 5)]
     for number, event in enumerate((*held, *ahead, *back)):
         waits.play(number, event)
-    outlook = waits.order.outlook("job 41", 100)
+    outlook = waits.order.outlook(id_of(41), 100)
     assert outlook is not None
     assert not outlook.count(100)
     assert outlook.standing.bound is not None

@@ -7,25 +7,15 @@ from math import log2
 
 import pytest
 
-from app.scheduling.heap import Key
-from app.scheduling.policies import VirtualTime
 from app.scheduling.records import QueuedJob
 from app.scheduling.scheduler import SHARE, LaneTime, Policy, QueueState, Scheduler, Snapshot
-from tests.scheduling.counting import CountedKey, comparisons
+from tests.scheduling.counting import comparisons, count_keys
+from tests.scheduling.workload import id_of
 
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    job_key, lane_key = VirtualTime.job_key, VirtualTime.lane_key
-
-    def counted_job_key(self: VirtualTime, job: QueuedJob) -> Key:
-        return CountedKey(job_key(self, job))
-
-    def counted_lane_key(self: VirtualTime, virtual_time: int, head: QueuedJob) -> Key:
-        return CountedKey(lane_key(self, virtual_time, head))
-
-    monkeypatch.setattr(VirtualTime, "job_key", counted_job_key)
-    monkeypatch.setattr(VirtualTime, "lane_key", counted_lane_key)
+    count_keys(monkeypatch)
 
 
 @dataclass(frozen=True)
@@ -45,7 +35,7 @@ def loaded(size: Size) -> Scheduler:
     scheduler = Scheduler(Policy.VIRTUAL_TIME, SHARE)
     jobs = [
         QueuedJob(
-            id=str(seq),
+            id=id_of(seq),
             seq=seq,
             tenant=f"tenant {seq % size.lanes}",
             queue="q",
@@ -101,13 +91,13 @@ def test_an_event_of_one_lane_costs_no_more_than_a_pick() -> None:
         scheduler.requeue(pick.job, pick.charge)
     assert cost.count <= limit
     with comparisons() as cost:
-        scheduler.reprioritize("500", 0)
+        scheduler.reprioritize(id_of(500), 0)
     assert cost.count <= limit
     with comparisons() as cost:
         scheduler.set_tenant("tenant 77", weight=5, max_running=None, paused=False)
     assert cost.count <= limit
     with comparisons() as cost:
-        scheduler.withdraw("500")
+        scheduler.withdraw(id_of(500))
     assert cost.count <= limit
 
 

@@ -19,6 +19,7 @@ from tests.scheduling.workload import (
     SetTenant,
     Submit,
     World,
+    id_of,
     thorough,
 )
 
@@ -159,10 +160,10 @@ def test_a_new_priority_moves_the_effective_one_but_not_below_zero() -> None:
     scheduler, world = fresh()
     submit(world, "ada", number=4, priority=5)
     assert [job.effective_priority for job in scheduler.snapshot().jobs] == [5, 6, 7, 8]
-    last = scheduler.reprioritize("job 4", 2)
+    last = scheduler.reprioritize(id_of(4), 2)
     assert last is not None
     assert last.effective_priority == 5
-    urgent = scheduler.reprioritize("job 4", 10)
+    urgent = scheduler.reprioritize(id_of(4), 10)
     assert urgent is not None
     assert urgent.effective_priority == 13
 
@@ -333,7 +334,7 @@ def test_a_job_that_goes_back_keeps_its_effective_priority() -> None:
     submit(world, "ada", number=4)
     claim(world, 3)
     Requeue(2)(world)
-    back = scheduler.queued_job("job 3")
+    back = scheduler.queued_job(id_of(3))
     assert back is not None
     assert back.effective_priority == 7
 

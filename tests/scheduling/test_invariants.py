@@ -20,6 +20,7 @@ from tests.scheduling.workload import (
     World,
     days,
     fixed_settings,
+    id_of,
     lists_of,
     thorough,
 )
@@ -183,4 +184,4 @@ def test_a_pick_from_before_that_is_given_back_buys_one_more() -> None:
     for event in (*before, *waiting, *served):
         overtakings.play(event)
     order = [pick.job.id for pick in overtakings.world.leased]
-    assert order == ["job 2", "job 3", "job 1", "job 4"]
+    assert order == [id_of(2), id_of(3), id_of(1), id_of(4)]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.scheduling.scheduler import SHARE, Policy, QueuedJob, Scheduler
 from tests.scheduling.portrait import portrait
-from tests.scheduling.workload import QUEUES, TENANTS, Event, World, days, thorough
+from tests.scheduling.workload import QUEUES, TENANTS, Event, World, days, id_of, thorough
 
 Mend = tuple[str, int, int]
 mends = st.lists(
@@ -28,14 +26,14 @@ def do(order: Scheduler, waiting: list[str], seq: int, mend: Mend) -> None:
     kind, which, n = mend
     tenant, queue = TENANTS[which % len(TENANTS)], QUEUES[which % len(QUEUES)]
     known = order.queued_job(waiting[which % len(waiting)]) if waiting else None
-    new = QueuedJob(f"typed {seq}", seq, tenant, queue, n, 1, due_at=n, submitted_at=n, effective_priority=n)
+    new = QueuedJob(f"{1 << 64 | seq:032x}", seq, tenant, queue, n, 1, due_at=n, submitted_at=n, effective_priority=n)
     match kind:
         case "adopt new":
             order.adopt(new)
         case "adopt otherwise" if known is not None:
-            order.adopt(replace(known, priority=n, effective_priority=n))
+            order.adopt(known._replace(priority=n, effective_priority=n))
         case "adopt another" if known is not None:
-            order.adopt(replace(new, id=known.id))
+            order.adopt(new._replace(id=known.id))
         case "set running":
             order.set_running(tenant, n % 4)
         case "drop":
@@ -88,7 +86,7 @@ def test_it_leaves_an_order_like_one_that_was_loaded(policy: Policy, before: lis
 
 def test_what_is_rewritten_is_told_to_sql_once() -> None:
     order = Scheduler(Policy.VIRTUAL_TIME, SHARE)
-    order.adopt(QueuedJob("a", 1, "acme", "default", 0, 1, due_at=0, submitted_at=0, effective_priority=0))
+    order.adopt(QueuedJob(id_of(1), 1, "acme", "default", 0, 1, due_at=0, submitted_at=0, effective_priority=0))
     order.take_dirty()
     assert not order.has_unwritten
 
@@ -107,13 +105,13 @@ def test_what_is_rewritten_is_told_to_sql_once() -> None:
 def test_a_lane_that_is_adopted_into_joins_at_the_clock() -> None:
     """Nobody earns credit by typing."""
     order = Scheduler(Policy.VIRTUAL_TIME, SHARE)
-    job = QueuedJob("a", 1, "acme", "default", 0, 1, due_at=0, submitted_at=0, effective_priority=0)
+    job = QueuedJob(id_of(1), 1, "acme", "default", 0, 1, due_at=0, submitted_at=0, effective_priority=0)
     for n in range(5):
-        order.adopt(replace(job, id=str(n), seq=n + 1))
+        order.adopt(job._replace(id=id_of(n + 1), seq=n + 1))
     for _ in range(4):
         order.pick("default")
 
-    order.adopt(replace(job, id="late", seq=9, tenant="late"))
+    order.adopt(job._replace(id=id_of(9), seq=9, tenant="late"))
 
     late = order.lane("default", "late")
     assert late is not None

@@ -17,7 +17,7 @@ from app.scheduling.scheduler import (
     TenantState,
 )
 from tests.scheduling.portrait import portrait
-from tests.scheduling.workload import STEPS, Event, World, days, thorough
+from tests.scheduling.workload import STEPS, Event, World, days, id_of, thorough
 
 
 def reloaded(scheduler: Scheduler, step: int, policy: Policy | None = None) -> Scheduler:
@@ -27,7 +27,7 @@ def reloaded(scheduler: Scheduler, step: int, policy: Policy | None = None) -> S
 
 
 def job(number: int, *, tenant: str = "ada", priority: int = 0) -> QueuedJob:
-    return QueuedJob(f"job {number}", number, tenant, "q", priority, 1, number, number, priority)
+    return QueuedJob(id_of(number), number, tenant, "q", priority, 1, number, number, priority)
 
 
 @thorough(130)
@@ -143,7 +143,7 @@ def test_loading_replaces_what_was_there() -> None:
     scheduler.load(Snapshot(jobs=[job(1), job(2)]))
     scheduler.load(Snapshot(jobs=[job(3)]))
     assert scheduler.queued_in("q") == 1
-    assert scheduler.queued_job("job 3") == job(3)
+    assert scheduler.queued_job(id_of(3)) == job(3)
 
 
 def test_running_jobs_count_against_the_cap_after_a_restart() -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from app.scheduling.scheduler import SHARE, Policy, QueuedJob, Scheduler
+from tests.scheduling.workload import id_of
 
 
 class Simulation:
@@ -21,7 +22,7 @@ class Simulation:
     def submit(self, tenant: str, priority: int) -> QueuedJob:
         self._submits += 1
         return self.scheduler.enqueue(
-            job_id=str(self._submits),
+            job_id=id_of(self._submits),
             seq=self._submits,
             tenant=tenant,
             queue="q",

@@ -17,6 +17,7 @@ from tests.scheduling.workload import (
     World,
     any_event,
     days,
+    id_of,
     lists_of,
     thorough,
 )
@@ -189,7 +190,7 @@ def test_a_proposal_whose_row_is_lost_is_undone_and_made_again() -> None:
     again = scheduler.pick("q")
     scheduler.commit()
     assert again is not None
-    assert again.job.id == "job 2"
+    assert again.job.id == id_of(2)
     assert (scheduler.running("ada"), scheduler.queued_in("q")) == (1, 1)
 
 
@@ -199,8 +200,8 @@ def test_unknown_names_read_as_untouched() -> None:
     scheduler.set_queue("q", paused=False)
     scheduler.end("ada", "q")
     assert scheduler.pick("q") is None
-    assert scheduler.withdraw("job 1") is None
-    assert scheduler.reprioritize("job 1", 3) is None
+    assert scheduler.withdraw(id_of(1)) is None
+    assert scheduler.reprioritize(id_of(1), 3) is None
     assert scheduler.lane("q", "ada") is None
     assert not scheduler.can_pick("q")
     assert scheduler.queue("q").clock == 0

@@ -20,6 +20,11 @@ T = TypeVar("T")
 STEPS = (0, SHARE // 2, SHARE, 3 * SHARE + 1, 10**9 * SHARE)
 
 
+def id_of(seq: int) -> str:
+    """Of the job with this number: 32 hex digits, as all ids are."""
+    return f"{seq:032x}"
+
+
 def thorough(examples: int) -> settings:
     """The same examples on every run, as slow as they need to be."""
     return settings(derandomize=True, deadline=None, database=None, max_examples=examples)
@@ -82,9 +87,9 @@ class Submit:
     def __call__(self, world: World) -> QueuedJob:
         world.submitted += 1
         seq = world.submitted
-        world.waiting.append(f"job {seq}")
+        world.waiting.append(id_of(seq))
         return world.order.enqueue(
-            job_id=f"job {seq}",
+            job_id=id_of(seq),
             seq=seq,
             tenant=self.tenant,
             queue=self.queue,

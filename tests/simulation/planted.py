@@ -14,7 +14,7 @@ from app.flow import dispatch, finish, moves, recover
 from app.flow.core import Core
 from app.flow.finish import Ending
 from app.flow.keys import KeysInFlight
-from app.scheduling.scheduler import Scheduler
+from app.scheduling.scheduler import LaneTime, Scheduler
 from app.store import jobs
 from app.store.writer import Writer
 
@@ -88,14 +88,12 @@ def leases_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 
 def a_start_that_joins_anew(patch: pytest.MonkeyPatch) -> None:
     """Lanes lose what they were behind by."""
-    real = recover._fill_order
+    real = Scheduler._load_lane
 
-    def fill(core: Core, written: Any) -> None:
-        clocks = {queue.name: queue.clock for queue in written.queues}
-        lanes = [each._replace(virtual_time=max(each.virtual_time, clocks[each.queue])) for each in written.lanes]
-        real(core, replace(written, lanes=lanes))
+    def load(self: Scheduler, time: LaneTime) -> None:
+        real(self, time._replace(virtual_time=max(time.virtual_time, self.queue(time.queue).clock)))
 
-    patch.setattr(recover, "_fill_order", fill)
+    patch.setattr(Scheduler, "_load_lane", load)
 
 
 def a_start_without_grace(patch: pytest.MonkeyPatch) -> None:

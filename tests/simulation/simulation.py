@@ -483,7 +483,7 @@ class World:
         if self._typed or core.writer.is_in_doubt or core.writer.backlog or core.order.has_unwritten:
             return
         held = {
-            "queued": sorted(core.order.queued_jobs()),
+            "queued": sorted(core.order.places()),
             "leased": sorted(core.leases.tokens().items()),
             "running": {name: n for name, n in core.order.running_by_tenant().items() if n},
             "states": {str(state): n for state, n in core.counts.by_state.items() if n},

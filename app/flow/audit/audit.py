@@ -16,7 +16,6 @@ from app.flow.audit.differences import Differences, Ending, compare, go_on
 from app.flow.audit.mend import Mended, What
 from app.flow.audit.moment import hold
 from app.flow.core import Core
-from app.scheduling.job import State
 from app.store.session import freezing
 
 Item = TypeVar("Item", str, tuple[str, str])
@@ -89,9 +88,7 @@ async def _mend_jobs(core: Core, found: Differences, mended: list[Mended]) -> No
             if each.moved is not None:
                 found.lacking.take(each.moved)
         mended += of_jobs
-    if any(each.moved is not None and each.moved.new is State.QUEUED for each in mended):
-        core.queued_since.put_in_order()
-    if found.waits:
+    if found.waits or any(each.what is What.NOT_TO_COME for each in mended):
         await core.write(partial(mend.drop_waits_that_are_over, core), alone=True)
 
 

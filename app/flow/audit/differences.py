@@ -58,10 +58,7 @@ def go_on(core: Core) -> None:
 async def _compare_queued(core: Core, looking: Connection, held: Held, found: Differences) -> None:
     left = held.queued
     async for rows in jobs.queued_places(looking):
-        for job_id, *place in rows:
-            job = left.pop(job_id, None)
-            if job is None or place != [job.seq, job.priority, job.effective_priority]:
-                found.jobs.add(job_id)
+        found.jobs.update(job_id for job_id, *place in rows if left.take(job_id) != tuple(place))
         go_on(core)
     found.jobs.update(left)
 

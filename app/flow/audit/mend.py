@@ -112,7 +112,7 @@ async def clocks_if_they_differ(core: Core, names: Sequence[str], tx: Transactio
 
 async def drop_waits_that_are_over(core: Core, _tx: Transaction) -> None:
     """Who left the queue by hand, and then moved on by our own doing, is still taken to wait by the metrics alone."""
-    core.queued_since.keep(lambda job_id: core.order.queued_job(job_id) is not None)
+    core.queued_since.keep(core.order.queued_numbers())
 
 
 async def tenants_without_a_row(core: Core, names: Sequence[str], tx: Transaction) -> list[Mended]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from app.flow.core import Core
 from app.flow.tally import Tally
-from app.scheduling.scheduler import QueuedJob
+from app.scheduling.scheduler import Places
 from app.store.session import Connection, freeze
 from app.store.transaction import Transaction
 
@@ -24,7 +24,7 @@ class Held:
     tells whether the numbers of jobs have been set right by anybody else since; `waits` is of how many queued jobs the
     metrics know."""
 
-    queued: dict[str, QueuedJob]
+    queued: Places
     tokens: dict[str, str]
     running: dict[str, int]
     lanes: dict[Lane, int]
@@ -53,7 +53,7 @@ async def hold(core: Core, looking: Connection) -> Held | None:
 def _held(core: Core) -> Held:
     order = core.order
     return Held(
-        queued=order.queued_jobs(),
+        queued=order.places(),
         tokens=core.leases.tokens(),
         running=order.running_by_tenant(),
         lanes=order.virtual_times(),

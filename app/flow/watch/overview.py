@@ -164,8 +164,8 @@ def _tenant_line(core: Core, name: str, shares: Shares) -> TenantLine:
 async def _longest_queued(core: Core) -> list[Job]:
     """Those that are in the queue the longest, the first one first. One that has just been claimed is left out."""
     async with core.reading() as connection:
-        found = [await jobs.get(connection, job_id) for job_id in core.queued_since.first(SHOWN_JOBS)]
-    return [job for job in found if job is not None and job.state is State.QUEUED]
+        found = await jobs.with_seqs(connection, core.queued_since.first(SHOWN_JOBS))
+    return [job for job in found if job.state is State.QUEUED]
 
 
 async def _workers(core: Core) -> tuple[list[WorkerLine], int]:
