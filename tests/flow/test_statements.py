@@ -205,6 +205,16 @@ def _sender() -> str:
     return next((name for name in names if not name.startswith(("dialect.", "slices."))), *names[-1:])
 
 
+async def test_how_many_there_are_is_told_without_asking_the_database(database: Database) -> None:
+    found: dict[tuple[str, str], Sent] = {}
+    async with service(database) as running, client_of(app_of(running)) as client:
+        await running.submit()
+        with _listening(running.core.engines, found):
+            for path in ("/stats", "/metrics"):
+                assert (await client.get(path)).is_success
+    assert found == {}
+
+
 # What SQLite calls the indexes of keys.
 _ITS_OWN: Final = {
     "sqlite_autoindex_jobs_1": BY_ID,
