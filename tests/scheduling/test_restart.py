@@ -162,5 +162,5 @@ def test_loading_within_a_journal_is_refused() -> None:
 
 
 def test_a_job_that_comes_twice_is_refused() -> None:
-    with pytest.raises(ValueError, match="already queued"):
+    with pytest.raises(ValueError, match="a job comes twice"):
         Scheduler(Policy.VIRTUAL_TIME, SHARE).load(Snapshot(jobs=[job(1), job(1)]))
