@@ -6,19 +6,12 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from bench.figures import Figure, best, percentile, ratio
+from bench.figures import GENERATOR, P50, P99, RATE, SERVER, SERVER_EACH, Figure, best, percentile, ratio
 from bench.load import closed_loop
 from bench.peers.process import PeerProcess
 from bench.rounds import Contender, Sample
 from bench.served import Served
 from bench.stage import NO_OP_SERVER, PYTHON_PEERS, SHOWN_AS
-
-RATE: Final = "jobs/s"
-P50: Final = "p50 ms"
-P99: Final = "p99 ms"
-GENERATOR: Final = "generator CPU %"
-SERVER: Final = "server CPU %"
-SERVER_EACH: Final = "server CPU µs a job"
 
 _PEERS: Final = frozenset(peer.who for peer in PYTHON_PEERS)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from bench.contenders import P50, P99
-from bench.figures import Figure, percentile
+from bench.figures import P50, P99, Figure, percentile
 from bench.rounds import Contender, Sample, in_turn
 from bench.stage import SHOWN_AS, Stage
 from tests.input.idle import as_many_as_may_be, connected, took_ms

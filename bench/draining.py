@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
-from bench.contenders import GENERATOR, RATE, compared, used
-from bench.figures import Figure
+from bench.contenders import compared, used
+from bench.figures import GENERATOR, RATE, Figure
 from bench.peers.environment import ROOT
 from bench.peers.process import PeerProcess
 from bench.rounds import Contender, Sample, in_turn

@@ -8,7 +8,14 @@ from math import ceil
 from statistics import median, quantiles
 from typing import Final
 
+RATE: Final = "jobs/s"
+P50: Final = "p50 ms"
+P99: Final = "p99 ms"
+GENERATOR: Final = "generator CPU %"
+SERVER: Final = "server CPU %"
+SERVER_EACH: Final = "server CPU µs a job"
 RATIO: Final = "ratio"
+
 FEW: Final = 10
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from bench.figures import percentile
+from bench.figures import GENERATOR, P50, P99, RATE, percentile
 from bench.payload import PAYLOAD
 from bench.rounds import Contender, Sample
 
@@ -108,10 +108,10 @@ def _loop(call: Callable[[], Awaitable[None]], size: int, tasks: int, sec: float
 
 def _sample(took_ms: list[float], size: int, sec: float, cpu_sec: float) -> Sample:
     return {
-        "jobs/s": size * len(took_ms) / sec,
-        "p50 ms": percentile(took_ms, 50),
-        "p99 ms": percentile(took_ms, 99),
-        "generator CPU %": 100 * cpu_sec / sec,
+        RATE: size * len(took_ms) / sec,
+        P50: percentile(took_ms, 50),
+        P99: percentile(took_ms, 99),
+        GENERATOR: 100 * cpu_sec / sec,
     }
 
 

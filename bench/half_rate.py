@@ -7,9 +7,8 @@ from collections.abc import Awaitable, Callable
 from itertools import cycle
 from typing import Final
 
-from bench.contenders import GENERATOR, P50, P99
 from bench.draining import fill
-from bench.figures import Figure, percentile
+from bench.figures import GENERATOR, P50, P99, Figure, percentile
 from bench.load import closed_loop, open_loop
 from bench.rounds import Contender, Sample, in_turn
 from bench.served import Served

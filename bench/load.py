@@ -11,7 +11,7 @@ from functools import partial
 from itertools import cycle
 from typing import Final
 
-from bench.figures import percentile
+from bench.figures import GENERATOR, P50, P99, RATE, percentile
 from bench.rounds import Sample
 from bench.wire import Address, Connection
 
@@ -39,10 +39,10 @@ class Taken:
     def sample(self, jobs_each: int = 1) -> Sample:
         """The measures of a table's row."""
         return {
-            "jobs/s": jobs_each * len(self.took_ms) / self.sec,
-            "p50 ms": percentile(self.took_ms, 50),
-            "p99 ms": percentile(self.took_ms, 99),
-            "generator CPU %": self.cpu_percent,
+            RATE: jobs_each * len(self.took_ms) / self.sec,
+            P50: percentile(self.took_ms, 50),
+            P99: percentile(self.took_ms, 99),
+            GENERATOR: self.cpu_percent,
         }
 
 

@@ -7,8 +7,7 @@ import time
 from contextlib import AsyncExitStack
 from typing import Final
 
-from bench.contenders import P50, P99
-from bench.figures import Figure, percentile
+from bench.figures import P50, P99, Figure, percentile
 from bench.peers.process import PeerProcess
 from bench.rounds import Contender, Sample, in_turn
 from bench.served import Served

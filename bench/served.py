@@ -70,11 +70,10 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(url: str, program: str = FAIRLANE, **settings: object) -> AsyncIterator[Served]:
+async def serving(url: str, program: str = FAIRLANE) -> AsyncIterator[Served]:
     """A service on a database that listens; it is gone in the end."""
-    variables = {"database_url": url, "port": 0, "log_format": "json", **settings}
     environ = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
-    environ |= {"FAIRLANE_" + name.upper(): str(value) for name, value in variables.items()}
+    environ |= {"FAIRLANE_DATABASE_URL": url, "FAIRLANE_PORT": "0", "FAIRLANE_LOG_FORMAT": "json"}
     command = (sys.executable, "-c", program, "serve")
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"

@@ -14,7 +14,7 @@ from typing import Final
 from bench.beanstalkd import PROGRAM as BEANSTALKD_PROGRAM
 from bench.beanstalkd import beanstalkd
 from bench.peers.process import PeerProcess, peer_process
-from bench.served import FAIRLANE, NO_OP, Served, serving
+from bench.served import NO_OP, Served, serving
 from tests.databases import Database, Databases, PostgresDatabases, SqliteDatabases, own_postgres
 
 SHOWN_AS: Final = {"postgres": "Fairlane on Postgres", "sqlite": "Fairlane on SQLite"}
@@ -77,9 +77,9 @@ class Stage:
             await asyncio.to_thread(made.drop, database)
 
     @asynccontextmanager
-    async def fairlane(self, kind: str, **settings: object) -> AsyncIterator[Served]:
+    async def fairlane(self, kind: str) -> AsyncIterator[Served]:
         """The service, on a fresh database."""
-        async with self.database(kind) as database, serving(database.url, FAIRLANE, **settings) as served:
+        async with self.database(kind) as database, serving(database.url) as served:
             yield served
 
     @asynccontextmanager

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
-from bench.contenders import P50, RATE
-from bench.figures import RATIO, Figure
+from bench.figures import P50, RATE, RATIO, Figure
 from bench.parts import PARTS
 
 _SIDE_BY_SIDE: Final = {"submit": RATE, "batch": RATE, "drain": RATE, "pickup": P50}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bench import page, table
-from bench.contenders import RATE, compared
-from bench.figures import Figure, best, percentile, ratio
+from bench.contenders import compared
+from bench.figures import RATE, Figure, best, percentile, ratio
 from bench.parts import PARTS
 from bench.stage import NO_OP_SERVER, PYTHON_PEERS, SHOWN_AS
 

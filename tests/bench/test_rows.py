@@ -34,7 +34,7 @@ class Shared(Stage):
     services: Mapping[str, Served] = field(default_factory=dict)
 
     @asynccontextmanager
-    async def fairlane(self, kind: str, **_: object) -> AsyncIterator[Served]:
+    async def fairlane(self, kind: str) -> AsyncIterator[Served]:
         """A service without waiting jobs, as a fresh one is."""
         connection = await Connection.to(self.services[kind].address)
         await work(connection, 1000)
