@@ -1,4 +1,4 @@
-"""SAQ on Postgres, with the pool and the concurrency that it comes with, which were the fastest: jobs by
+"""SAQ on Postgres, with the pool and the concurrency that it comes with; larger ones were no faster: jobs by
 `Queue.enqueue`, and a worker that works on many jobs at a time. It has no call for many jobs at once."""
 
 from __future__ import annotations
