@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import func, select
 
@@ -99,20 +99,28 @@ def view_of_memory(core: Core) -> View:
     )
 
 
+# Built once: they are asked thousands of times, and to build one takes longer than to run it.
+_SETTINGS: Final = tuple(TenantSettings.__slots__)
+_QUEUES: Final = select(queues)
+_LANES: Final = select(lanes)
+_TENANTS: Final = select(tenants.c.name, *(tenants.c[name] for name in _SETTINGS))
+_LEASED: Final = select(jobs.c.id, jobs.c.tenant, jobs.c.token).where(
+    jobs.c.state.in_([State.SCHEDULED, State.RUNNING])
+)
+_COUNTED: Final = select(jobs.c.queue, jobs.c.tenant, jobs.c.state, func.count()).group_by(
+    jobs.c.queue, jobs.c.tenant, jobs.c.state
+)
+
+
 async def view_of_sql(connection: Connection) -> View:
     queued = {job.id: job for job in await _queued(connection)}
-    clocks = {row[0]: _clock_of(row) for row in await connection.execute(select(queues))}
-    written = {(row.queue, row.tenant): row.virtual_time for row in await connection.execute(select(lanes))}
-    names = list(TenantSettings.__slots__)
-    rows = await connection.execute(select(tenants.c.name, *(tenants.c[name] for name in names)))
-    settings = {name: TenantSettings(**dict(zip(names, values, strict=True))) for name, *values in rows}
-    wanted = select(jobs.c.id, jobs.c.tenant, jobs.c.token).where(jobs.c.state.in_([State.SCHEDULED, State.RUNNING]))
-    leased = (await connection.execute(wanted)).all()
-    counted = select(jobs.c.queue, jobs.c.tenant, jobs.c.state, func.count()).group_by(
-        jobs.c.queue, jobs.c.tenant, jobs.c.state
-    )
+    clocks = {row[0]: _clock_of(row) for row in await connection.execute(_QUEUES)}
+    written = {(row.queue, row.tenant): row.virtual_time for row in await connection.execute(_LANES)}
+    rows = await connection.execute(_TENANTS)
+    settings = {name: TenantSettings(**dict(zip(_SETTINGS, values, strict=True))) for name, *values in rows}
+    leased = (await connection.execute(_LEASED)).all()
     by_queue, by_tenant, queued_by = Counter[Any](), Counter[Any](), Counter[Any]()
-    for queue, tenant, state, n in await connection.execute(counted):
+    for queue, tenant, state, n in await connection.execute(_COUNTED):
         by_queue[queue, state] += n
         by_tenant[tenant, state] += 0 if state.is_final else n
         queued_by[queue, tenant] += n if state is State.QUEUED else 0
