@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from dataclasses import dataclass
 from math import log2
 
@@ -111,3 +113,23 @@ def test_undoing_costs_about_what_doing_did() -> None:
     with comparisons() as undoing:
         scheduler.rollback()
     assert undoing.count <= 2 * doing.count
+
+
+def test_a_waiting_job_takes_little_memory_that_the_collector_need_not_look_at() -> None:
+    size = Size(jobs=80_000, lanes=800)
+    loaded(Size(jobs=1, lanes=1))  # what is made once
+    collector, objects = gc.isenabled(), len(gc.get_objects())
+    gc.disable()
+    tracemalloc.start()
+    try:
+        scheduler = loaded(size)
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+        objects = len(gc.get_objects()) - objects
+    finally:
+        tracemalloc.stop()
+        if collector:
+            gc.enable()
+    assert scheduler.queued_in("q") == size.jobs
+    assert taken / size.jobs < 230
+    assert objects < 15 * size.lanes < size.jobs
