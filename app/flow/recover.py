@@ -6,7 +6,7 @@ from __future__ import annotations
 import gc
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -111,10 +111,11 @@ async def _read(core: Core, connection: Connection) -> _Written:
 async def _read_queued(connection: Connection, order: Scheduler) -> dict[str, Waits]:
     """Load what is queued into `order`, some at a time; since when it is, by queue."""
     waits = defaultdict[str, Waits](Waits)
-    async for some, since in jobs.queued(connection):
-        order.load_jobs(some)
-        for job, moment in zip(some, since, strict=True):
-            waits[job[3]].append(moment, job[1])
+    async with aclosing(jobs.queued(connection)) as slices:
+        async for some, since in slices:
+            order.load_jobs(some)
+            for job, moment in zip(some, since, strict=True):
+                waits[job[3]].append(moment, job[1])
     return waits
 
 

@@ -3,7 +3,7 @@ which rows it moved; whoever calls it compares that with what was meant."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from operator import attrgetter
@@ -293,7 +293,7 @@ async def renew_if_held(connection: AsyncConnection, beats: Sequence[Mapping[str
     return len(renewed)
 
 
-async def queued(connection: AsyncConnection) -> AsyncIterator[tuple[list[UnnamedJob], list[int]]]:
+async def queued(connection: AsyncConnection) -> AsyncGenerator[tuple[list[UnnamedJob], list[int]]]:
     """Every queued job as the order needs it, and since when each is queued, in microseconds; in slices. There may be
     a million, so no value is looked at by SQLAlchemy, and none is fetched twice: most are due when they are submitted,
     and queued then."""

@@ -66,7 +66,7 @@ SOON_FOUND: Final[dict[Fault, int]] = {
     planted.an_answer_before_the_commit: 10,
     planted.a_doubt_that_is_forgotten: 60,
     planted.an_end_that_forgets_the_running_count: 100,
-    planted.a_report_under_any_token: 40,
+    planted.a_report_under_any_token: 80,
     planted.an_order_that_keeps_what_was_rolled_back: 60,
 }
 
