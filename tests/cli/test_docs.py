@@ -60,7 +60,7 @@ async def test_the_examples_print_what_the_page_says(sqlite_database: Database, 
             process = await asyncio.create_subprocess_exec(
                 "bash", "-c", script, cwd=tmp_path, env=variables, stdout=PIPE, stderr=STDOUT
             )
-            async with asyncio.timeout(PATIENCE_SEC):
+            async with asyncio.timeout(4 * PATIENCE_SEC):  # each of its lines starts a process
                 out, _ = await process.communicate()
             assert alike(out.decode()) == alike(printed)
 

@@ -85,7 +85,7 @@ async def test_a_silent_server_does_not_hold_a_call_beyond_its_deadline(kind: Ki
 
 async def test_an_answer_that_drips_does_not_outlast_a_try(kind: Kind) -> None:
     for_ever = drips((b" " for _ in range(10_000)), every_sec=0.02)
-    async with misbehaving(for_ever) as server, connected(kind, server.url, try_sec=0.1, deadline_sec=0.3) as client:
+    async with misbehaving(for_ever) as server, connected(kind, server.url, try_sec=0.5, deadline_sec=1.0) as client:
         with pytest.raises((DeadlineExceeded, Unavailable)):
             await client.stats()
     assert server.received
