@@ -50,6 +50,7 @@ async def recover(core: Core) -> None:
             await core.dispatcher.prove(connection, core.clock.now())
         with _not_collecting():
             written = await _read(core, connection)
+    written.order.end_load()  # outside, for it may take seconds, and Postgres ends a transaction that stands still
     core.counts.load(written.finished, _unfinished(written))
     core.order.become(written.order)
     _fill_leases(core, written.leased)
@@ -97,7 +98,6 @@ async def _read(core: Core, connection: Connection) -> _Written:
         )
     )
     waits = await _read_queued(connection, order)
-    order.end_load()
     return _Written(
         settings=settings,
         leased=leased,

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Integer, Select, and_, bindparam, delete, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import ReturningUpdate
 
@@ -63,6 +63,15 @@ _WHOLE_ROW: Final = tuple(jobs.c)
 _ID: Final = (jobs.c.id,)
 _IN_STATE: Final = {state: jobs.c.state == state for state in State}
 _GET: Final = select(jobs).where(jobs.c.id == bindparam("job_id"))
+_WITHOUT: Final = jobs.c.id.not_in(bindparam("without", expanding=True))
+_BY_RUN_AT: Final = (jobs.c.run_at, jobs.c.seq)
+_NEXT_DUE: Final = select(jobs.c.run_at).where(IS_PENDING, _WITHOUT).order_by(*_BY_RUN_AT).limit(1)
+_DUE: Final = (
+    select(jobs)
+    .where(IS_PENDING, jobs.c.run_at <= bindparam("now"), _WITHOUT)
+    .order_by(*_BY_RUN_AT)
+    .limit(bindparam("most", type_=Integer()))
+)
 
 
 def _new(names: Iterable[str]) -> dict[str, Any]:
@@ -171,21 +180,13 @@ async def unfinished(
 
 async def next_due(connection: AsyncConnection, *, without: Sequence[str] = ()) -> datetime | None:
     """When the first pending job is due, not looking at those whose ids are in `without`."""
-    first = (
-        select(jobs.c.run_at).where(IS_PENDING, jobs.c.id.not_in(without)).order_by(jobs.c.run_at, jobs.c.seq).limit(1)
-    )
-    return (await connection.execute(first)).scalar_one_or_none()
+    return (await connection.execute(_NEXT_DUE, {"without": without})).scalar_one_or_none()
 
 
 async def due(connection: AsyncConnection, now: datetime, limit: int, *, without: Sequence[str] = ()) -> list[Job]:
     """The first `limit` pending jobs due by `now`, by (run_at, seq)."""
-    first = (
-        select(jobs)
-        .where(IS_PENDING, jobs.c.run_at <= now, jobs.c.id.not_in(without))
-        .order_by(jobs.c.run_at, jobs.c.seq)
-        .limit(limit)
-    )
-    return [Job(*row) for row in await connection.execute(first)]
+    given = {"now": now, "without": without, "most": limit}
+    return [Job(*row) for row in await connection.execute(_DUE, given)]
 
 
 async def promote_if_pending(connection: AsyncConnection, promoted: Sequence[Mapping[str, Any]]) -> int:

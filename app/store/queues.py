@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import delete, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -12,6 +12,8 @@ from app.scheduling.scheduler import LaneTime, QueueState, QueueTime
 from app.store import dialect
 from app.store.schema import lanes, queues
 from app.store.slices import in_slices
+
+_PAUSED: Final = select(queues.c.name).where(queues.c.paused)
 
 
 async def ensure(connection: AsyncConnection, names: Sequence[str]) -> None:
@@ -35,7 +37,7 @@ async def every(connection: AsyncConnection) -> list[QueueState]:
 
 async def paused(connection: AsyncConnection) -> set[str]:
     """The names of those that are paused: few, however many there are."""
-    return set(await connection.scalars(select(queues.c.name).where(queues.c.paused)))
+    return set(await connection.scalars(_PAUSED))
 
 
 async def is_paused(connection: AsyncConnection, name: str) -> bool | None:

@@ -29,6 +29,7 @@ _IS_DEFAULT = and_(
 _SELECT = select(
     tenants.c.name, tenants.c.created_at, tenants.c.updated_at, *(tenants.c[name] for name in _SETTINGS)
 ).order_by(tenants.c.name)
+_CONFIGURED = _SELECT.where(not_(_IS_DEFAULT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ async def some_names(connection: AsyncConnection, names: Sequence[str]) -> set[s
 
 async def configured(connection: AsyncConnection) -> list[TenantRow]:
     """The tenants that have anything but the defaults: few, however many names ever submitted."""
-    return [_row(row) for row in await connection.execute(_SELECT.where(not_(_IS_DEFAULT)))]
+    return [_row(row) for row in await connection.execute(_CONFIGURED)]
 
 
 def _row(row: Any) -> TenantRow:

@@ -15,8 +15,8 @@ from tests.databases import Database, Databases
 from tests.page.conftest import Opens
 from tests.served import PATIENCE_SEC, Served, serving
 
-SOON_MS: Final = 5_000
-"""Well below the ten seconds after which a page in which nothing moves looks again."""
+SOON_MS: Final = 8_000
+"""Below the ten seconds after which a page in which nothing moves looks again."""
 
 EVIL: Final = "<img src=x onerror=alert(1)>"
 

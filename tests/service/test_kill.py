@@ -18,11 +18,11 @@ from tests.history.tables import read_tables
 from tests.history.terms import Terms
 from tests.served import PATIENCE_SEC
 
-KILLS: Final = {Policy.VIRTUAL_TIME: 8 * EFFORT, Policy.PENALTY: 2 * EFFORT}
+KILLS: Final = {Policy.VIRTUAL_TIME: 20 * EFFORT, Policy.PENALTY: 2 * EFFORT}
 _WAITED_OUT: Final = 10
 """Each so many kills the next server waits on Postgres until it may take over; otherwise it is let in by hand."""
 
-_COMPARED: Final = 4
+_COMPARED: Final = 5
 """Each so many kills all that had ended is compared with what had ended before."""
 
 
