@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final, TypeAlias
 
 import asyncpg
@@ -533,7 +533,8 @@ async def update_each(
     built once for what it is called with, so expressions in `same`, `where` and `returning` are constants of the
     caller: building it costs more than running it.
     """
-    if len({tuple(row[key] for key in keys) for row in rows}) != len(rows):
+    given = _in_order(rows, (*keys, *values))
+    if len({row[: len(keys)] for row in given}) != len(given):
         raise ValueError(f"two rows with the same {' and '.join(keys)}")
     columns = tuple(table.c[name] for name in (*keys, *values))
     expressions = {name: value for name, value in (same or {}).items() if isinstance(value, ColumnElement)}
@@ -548,7 +549,7 @@ async def update_each(
         where,
         tuple(returning),
     )
-    return await _execute_each(connection, statement, columns, _in_order(rows, (*keys, *values)), plain)
+    return await _execute_each(connection, statement, columns, given, plain)
 
 
 @lru_cache(maxsize=64)
@@ -602,8 +603,9 @@ def _same(name: str) -> str:
     return f"same_{name}"
 
 
-def _in_order(rows: Rows, names: Sequence[str]) -> list[list[Any]]:
-    return [[row[name] for name in names] for row in rows]
+def _in_order(rows: Rows, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    pick = itemgetter(*names) if len(names) > 1 else lambda row: (row[names[0]],)
+    return [pick(row) for row in rows]
 
 
 async def _execute_each(
