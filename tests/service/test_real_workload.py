@@ -1,4 +1,4 @@
-"""The first jobs that real people submitted, through the real server, one request at a time."""
+"""The first 1,000 jobs that real people submitted, through the real server, one request at a time."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ from collections import Counter
 from typing import Any
 
 import httpx
-import pytest
 
 from app.scheduling.policies import SHARE
 from app.scheduling.scheduler import Policy
 from app.store.engine import open_engines
 from tests import twin
 from tests.databases import Database
-from tests.effort import EFFORT
 from tests.served import Restarting
 from tests.service.swf import Logged, needs_log, read_log
 
-JOBS = 400 if EFFORT == 1 else 1000
-KILL_AFTER = JOBS * 2 // 5
+JOBS = 1000
+KILL_AFTER = 400
 CLIENTS = 3
 
 
@@ -45,7 +43,6 @@ async def _submit(service: Restarting, log: list[Logged]) -> None:
             await service.post(client, "/jobs", body, **{"Idempotency-Key": job.number})
 
 
-@pytest.mark.torture
 @needs_log
 async def test_every_job_of_a_real_log_ends_as_it_did_and_in_the_order_of_the_rules(database: Database) -> None:
     log = read_log(JOBS)
