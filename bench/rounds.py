@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,13 +20,23 @@ class Contender:
     run: Callable[[], Awaitable[Sample]]
 
 
+class GaveUp(Exception):
+    """Who runs has not come to an end."""
+
+
 async def in_turn(part: str, row: str, contenders: Sequence[Contender], rounds: int) -> list[Figure]:
-    """Each contender once a round; each round begins with another one."""
+    """Each contender once a round; each round begins with another one. Who gives up is not in the row."""
     samples: dict[str, list[Sample]] = {contender.who: [] for contender in contenders}
     for round_ in range(rounds):
         first = round_ % len(contenders)
         for contender in (*contenders[first:], *contenders[:first]):
-            samples[contender.who].append(await contender.run())
+            if contender.who not in samples:
+                continue
+            try:
+                samples[contender.who].append(await contender.run())
+            except GaveUp:
+                del samples[contender.who]
+                sys.stderr.write(f"{row}: {contender.who} came to no end, and is left out\n")
     return [
         Figure(part, row, who, measure, tuple(run[measure] for run in runs))
         for who, runs in samples.items()

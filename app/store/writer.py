@@ -28,7 +28,8 @@ GROUP_WRITES: Final = 256
 """Most writes in one transaction: it bounds how long the first of them waits for the last."""
 
 GROUP_ITEMS: Final = 1000
-"""A group that has so many items of shared writes takes no further write."""
+"""A group that has so many items of shared writes, or new jobs, takes no further write: while the database is at work
+on it, the next is read and checked."""
 
 REDO_LIMIT: Final = 64
 """How often a group is tried; each time but the first the database had refused a row that memory proposed."""
@@ -203,7 +204,7 @@ class Writer:
             item = self._waiting.popleft()
             if item.is_wanted():
                 group.append(item)
-                items += len(item.items)
+                items += max(len(item.items), item.new_jobs)
                 if item.alone:
                     break
         return group

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from bench.peers.environment import PYTHON, ROOT
+from bench.rounds import GaveUp
 
-_PATIENCE_SEC: Final = 120.0
+_PATIENCE_SEC: Final = 45.0
 _LONGEST_LINE: Final = 16 * 1024 * 1024
 """The times of all calls of a run."""
 
@@ -44,8 +45,11 @@ class PeerProcess:
 
     async def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
-        async with asyncio.timeout(_PATIENCE_SEC):
-            line = await self._process.stdout.readline()
+        try:
+            async with asyncio.timeout(_PATIENCE_SEC):
+                line = await self._process.stdout.readline()
+        except TimeoutError as error:
+            raise GaveUp from error
         if not line:
             raise RuntimeError(f"a peer has ended:\n{self._complaints.read_text()}")
         return cast("dict[str, Any]", json.loads(line))

@@ -19,11 +19,12 @@ from app.flow.core import Core
 from app.flow.finish import Report
 from app.flow.lease import existing_job
 from app.flow.look import get_job, list_attempts
-from app.flow.submit import JobRequest
+from app.flow.submit import JobRequest, submit
 from app.flow.tenancy import TenantSettings
 from app.scheduling.job import Job, Move, Outcome, State
 from app.store import jobs
 from app.store.transaction import Transaction
+from app.store.writer import GROUP_ITEMS
 from tests.databases import Database
 from tests.flow.harness import Running, answers_of, busy, commits_of, in_one_group, service, statements_of, token_of
 from tests.flow.views import assert_memory_equals_sql
@@ -93,6 +94,20 @@ async def test_a_write_that_wants_to_be_alone_is(database: Database) -> None:
         assert seen == [0, 0]  # nothing of anybody else's is under way
         assert await database.value("SELECT count(*) FROM jobs") == 6
         assert len(commits) == 5
+
+
+async def test_large_batches_do_not_wait_for_one_another(database: Database) -> None:
+    """While the database is at work on one, the next can be read and checked."""
+    async with service(database) as running:
+        batch = [JobRequest(tenant="acme", test_suite="smoke")] * GROUP_ITEMS
+        with commits_of(running.core) as commits:
+            async with busy(running.core):
+                tasks = [
+                    asyncio.ensure_future(submit(running.core, each)) for each in (batch[:1], batch, batch, batch[:1])
+                ]
+                await asyncio.sleep(0)
+            await answers_of(tasks)
+        assert len(commits) == 1 + 3  # what held them up, then one and many, many, one
 
 
 # --- One that is refused -----------------------------------------------------------------------------------
