@@ -7,7 +7,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -216,11 +216,12 @@ def _to(output: Path | None, form: Format) -> Iterator[IO[bytes]]:
     if form.is_for_people:
         raise click.UsageError("a table is printed; --output is for csv, json and parquet")
     try:
+        with suppress(FileNotFoundError):
+            output.stat()  # links in a circle are an error here; what resolving them is differs between Pythons
         with _written(output.resolve()) as file:
             yield file
-    except (OSError, RuntimeError) as error:  # the second: links in a circle
-        why = error.strerror if isinstance(error, OSError) else "its links lead in a circle"
-        raise click.ClickException(f"{output} cannot be written: {why}") from error
+    except OSError as error:
+        raise click.ClickException(f"{output} cannot be written: {error.strerror}") from error
 
 
 @contextmanager
