@@ -26,7 +26,7 @@ class Plan:
     """How much of everything: runs of `sec` seconds, each `rounds` times; jobs in batches of each of the `sizes`."""
 
     rounds: int = 3
-    sec: float = 2.0
+    sec: float = 1.0
     clients: int = 32
     sizes: tuple[int, ...] = (100, 1000)
     drained: int = 15_000

@@ -35,7 +35,6 @@ from app.flow import finish, lease
 from app.flow.access.admit import is_still_let_in, until_shut_out
 from app.flow.access.sight import require_queues
 from app.flow.bulk import finish_many, heartbeat_many
-from app.flow.core import Core
 from app.flow.dispatch import ClaimRequest, claim, give_back
 from app.scheduling.job import Job
 
@@ -61,7 +60,7 @@ async def claim_jobs(request: CheckedRequest, data: JSONBody[ClaimBody]) -> Clai
     """Take up to `limit` jobs in the order they are to be done, waiting up to `wait_sec` for the first."""
     require_queues(request.holder, data.queues)
     wanted = data.to_request()
-    jobs = await (_waited_for(request.core, request, wanted) if data.wait_sec else claim(request.core, wanted))
+    jobs = await (_waited_for(request, wanted) if data.wait_sec else claim(request.core, wanted))
     return ClaimAnswer(jobs=[ClaimedJob.claimed(job) for job in jobs])
 
 
@@ -116,9 +115,10 @@ async def beat_for_jobs(request: CheckedRequest, data: JSONBody[BeatsBody]) -> B
     return BeatsAnswer(results=[BeatItem.of(each) for each in judged])
 
 
-async def _waited_for(core: Core, request: CheckedRequest, wanted: ClaimRequest) -> list[Job]:
+async def _waited_for(request: CheckedRequest, wanted: ClaimRequest) -> list[Job]:
     """What comes while the client waits and its key is good: who could not report is given nothing."""
-    holder, undo = request.holder, partial(give_back, core)
+    core, holder = request.core, request.holder
+    undo = partial(give_back, core)
     until = None if holder.key_id is None else until_shut_out(core, holder)
     jobs = await request.unless_gone(claim(core, wanted), undo, until)
     if not await is_still_let_in(core, holder):  # it has ended since it was looked at last
