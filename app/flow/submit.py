@@ -174,7 +174,11 @@ async def _insert(core: Core, tx: Transaction, requests: Sequence[JobRequest], w
             raise TooManyQueued(tenant, limit)
     _need_rows(core, tx, requests)
     moments = core.clock.series(len(requests))
-    return [_insert_one(core, tx, request, now) for request, now in zip(requests, moments, strict=True)]
+    inserted = []
+    for request, now in zip(requests, moments, strict=True):
+        inserted.append(_insert_one(core, tx, request, now))
+        await tx.send_ahead()
+    return inserted
 
 
 def _need_rows(core: Core, tx: Transaction, requests: Sequence[JobRequest]) -> None:
@@ -194,7 +198,7 @@ def _insert_one(core: Core, tx: Transaction, request: JobRequest, now: datetime)
     seq, job_id = tx.next_seq(), uuid7(now, os.urandom(10))
     queued_at, effective_priority = None, None
     if due_at <= now:
-        queued_at = now
+        queued_at, moment = now, to_micros(now)
         effective_priority = core.order.enqueue(
             job_id=job_id,
             seq=seq,
@@ -202,8 +206,8 @@ def _insert_one(core: Core, tx: Transaction, request: JobRequest, now: datetime)
             queue=request.queue,
             priority=request.priority,
             cost=request.cost,
-            due_at=to_micros(due_at),
-            submitted_at=to_micros(now),
+            due_at=moment if due_at is now else to_micros(due_at),
+            submitted_at=moment,
         ).effective_priority
     job = Job(
         seq=seq,

@@ -1,16 +1,22 @@
-"""One transaction of the writer, shared by a group of writes. New rows are collected and inserted together,
-at the latest before the next statement looks at the tables."""
+"""One transaction of the writer, shared by a group of writes. New rows are collected and inserted together, at the
+latest before the next statement looks at the tables; where there are many, the database is at work on some while the
+next are being made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.clock import Clock
 from app.scheduling.job import Job
 from app.store import dialect, jobs, queues, tenants
+
+SENT_AHEAD: Final = 200
+"""So many new jobs are sent on their way before the next are made. Fewer would cost more in statements than is won."""
 
 
 class Transaction:
@@ -23,14 +29,25 @@ class Transaction:
         self._new_tenants: set[str] = set()
         self._new_queues: set[str] = set()
         self._new_jobs: list[Job] = []
+        self._on_the_way: asyncio.Task[None] | None = None
         self.steps_after_commit: list[Callable[[], None]] = []
         self.touched = 0
 
     @classmethod
-    async def open(cls, connection: AsyncConnection, clock: Clock, new_jobs: int) -> Transaction:
-        """A transaction on a connection that has begun one, with numbers drawn for `new_jobs` jobs."""
+    @asynccontextmanager
+    async def open(cls, connection: AsyncConnection, clock: Clock, new_jobs: int) -> AsyncIterator[Transaction]:
+        """A transaction on a connection that has begun one, with numbers drawn for `new_jobs` jobs. Whatever ends the
+        block, nothing is under way on the connection then."""
         seqs = await dialect.draw_seqs(connection, new_jobs) if new_jobs else []
-        return cls(connection, clock, iter(seqs))
+        tx = cls(connection, clock, iter(seqs))
+        try:
+            yield tx
+        except asyncio.CancelledError:
+            if tx._on_the_way is not None:
+                tx._on_the_way.cancel()  # nobody knows whether it would ever end
+            raise
+        finally:
+            await tx.drop_collected()
 
     @property
     def clock(self) -> Clock:
@@ -73,19 +90,37 @@ class Transaction:
 
     async def flush(self) -> None:
         """Insert the rows collected so far, each after those that it refers to."""
-        now = self._clock.now()
-        if self._new_tenants:
-            await tenants.ensure(self._connection, sorted(self._new_tenants), now)
-            self._new_tenants.clear()
-        if self._new_queues:
-            await queues.ensure(self._connection, sorted(self._new_queues))
-            self._new_queues.clear()
-        if self._new_jobs:
-            new, self._new_jobs = self._new_jobs, []
-            await jobs.insert_new(self._connection, new)
+        await self._arrived()
+        await self._insert_collected()
 
-    def drop_collected(self) -> None:
+    async def send_ahead(self) -> None:
+        """Insert the rows collected so far if they are many, but do not wait for it. What goes wrong with it is raised
+        by whoever uses the connection next."""
+        if len(self._new_jobs) >= SENT_AHEAD:
+            await self._arrived()
+            self._on_the_way = asyncio.create_task(self._insert_collected(), name="inserting ahead")
+            await asyncio.sleep(0)  # now it is sent
+
+    async def drop_collected(self) -> None:
         """Forget the rows that are not inserted yet: the write that asked for them failed."""
         self._new_tenants.clear()
         self._new_queues.clear()
         self._new_jobs.clear()
+        with suppress(Exception):
+            await self._arrived()
+
+    async def _arrived(self) -> None:
+        if self._on_the_way is not None:
+            sent, self._on_the_way = self._on_the_way, None
+            await sent
+
+    async def _insert_collected(self) -> None:
+        new_tenants, self._new_tenants = self._new_tenants, set()
+        new_queues, self._new_queues = self._new_queues, set()
+        new_jobs, self._new_jobs = self._new_jobs, []
+        if new_tenants:
+            await tenants.ensure(self._connection, sorted(new_tenants), self._clock.now())
+        if new_queues:
+            await queues.ensure(self._connection, sorted(new_queues))
+        if new_jobs:
+            await jobs.insert_new(self._connection, new_jobs)

@@ -273,8 +273,11 @@ class Writer:
     async def _run_group(self, group: Sequence[Write], *, careful: bool) -> list[Callable[[], None]]:
         self._memory.begin()
         try:
-            async with self._transaction() as connection:
-                tx = await Transaction.open(connection, self._clock, sum(item.new_jobs for item in group))
+            new_jobs = sum(item.new_jobs for item in group)
+            async with (
+                self._transaction() as connection,
+                Transaction.open(connection, self._clock, new_jobs) as tx,
+            ):
                 for run, take in calls(group, careful=careful):
                     take(await self._run_one(connection, tx, run, careful=careful))
                 if not careful:
@@ -350,8 +353,8 @@ class Writer:
             if savepoint is None and (tx.touched > touched or not isinstance(error, FairlaneError)):
                 raise Redo from error
             if savepoint is not None:  # otherwise what is collected is the neighbours'
+                await tx.drop_collected()
                 await savepoint.rollback()
-                tx.drop_collected()
             self._memory.rollback_to(mark)
             del tx.steps_after_commit[steps:]
             return Refused(error)

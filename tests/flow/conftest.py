@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from app.flow import finish
-from app.store import dispatcher
+from app.store import dispatcher, transaction
 from app.store.schema import HOURLY
 from tests.databases import POSTGRES_URL, Database, Databases, SqliteDatabases, run_apart
 
@@ -89,6 +89,12 @@ def postgres(postgres_databases: Databases, kept: Kept) -> Iterator[Database]:
 def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that was killed is not waited for, but in the tests that are about it."""
     monkeypatch.setattr(dispatcher, "LEASE_SEC", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def three_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that also small batches meet what large ones do: rows on their way while the next are made."""
+    monkeypatch.setattr(transaction, "SENT_AHEAD", 3)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from app import main
 from app.errors import Unavailable
 from app.flow import look
 from app.flow.look import JobFilter
+from app.store import transaction
 from tests.databases import Database
 from tests.effort import EFFORT, chance_of
 from tests.flow.calls import FAULTS, Fault, failing_call
@@ -29,6 +30,7 @@ async def test_any_call_to_the_database_may_fail(
     """Each in turn with each fault; or, with little effort, every third or so, with a fault chosen at random."""
     chance, place = chance_of(f"{operation.__name__} on {database.kind}"), 0
     every = [(fault, is_spoiled) for fault in FAULTS[database.kind] for is_spoiled in (False, True)]
+    monkeypatch.setattr(transaction, "SENT_AHEAD", 2)  # a batch of three is two calls
     monkeypatch.setattr(main, "_rounds", lambda _: ())  # what a housekeeper does meanwhile is not at one moment with us
     async with service(database, retention_days=1, metrics_queues=10_000) as running:  # each trial has a queue
         is_met = True

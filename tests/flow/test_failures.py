@@ -18,6 +18,7 @@ from app.events import Recovered, WriterFailed
 from app.flow import look, tenancy
 from app.flow.core import Core
 from app.flow.look import JobFilter
+from app.flow.submit import JobRequest, submit
 from app.flow.tenancy import TenantSettings
 from app.scheduling.job import State
 from app.store import engine, writer
@@ -179,6 +180,28 @@ async def test_a_connection_that_is_silent_for_too_long_is_replaced(
 
         assert await portrait(core) == before
         assert len(await service_.claim(3)) == 3
+        await assert_memory_equals_sql(core)
+
+
+async def test_rows_on_their_way_into_silence_come_once(postgres: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with service(postgres) as service_:
+        core = service_.core
+        await set_up(service_)
+        before = await portrait(core)
+        batch = [JobRequest(tenant="acme", test_suite="unit", idempotency_key=f"{n}") for n in range(10)]
+        locked = await asyncpg.connect(postgres.url)
+        async with locked.transaction():
+            await locked.execute("LOCK jobs IN SHARE MODE")
+            monkeypatch.setattr(writer, "ANSWER_SEC", 0.05)
+            monkeypatch.setattr(writer, "SEVER_SEC", 0.1)
+            with pytest.raises(Unavailable):
+                await submit(core, batch)
+            await service_.heard.wait_for(WriterFailed)
+        await locked.close()
+        monkeypatch.undo()
+
+        assert await portrait(core) == before
+        assert not any(answer.replayed for answer in await submit(core, batch))
         await assert_memory_equals_sql(core)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError, StatementError
 
@@ -110,7 +111,55 @@ async def test_large_batches_do_not_wait_for_one_another(database: Database) -> 
         assert len(commits) == 1 + 3  # what held them up, then one and many, many, one
 
 
+async def test_of_a_large_batch_the_database_gets_some_while_the_next_are_made(database: Database) -> None:
+    async with service(database) as running:
+        many = [JobRequest(tenant="acme", test_suite=f"{n}") for n in range(10)]  # of which three are sent at once
+        made = list[int]()
+        with statements_of(running.core) as run, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(running.core, "note_move", counting(running.core.note_move, made, lambda: _inserts(run)))
+            jobs = await running.submit_all(many)
+        assert _inserts(run) == 4
+        assert max(made) == 3  # statements had gone out as the last job was made
+        assert [job.test_suite for job in jobs] == [request.test_suite for request in many]
+        assert await database.value("SELECT count(*) FROM jobs") == len(many)
+        await assert_memory_equals_sql(running.core)
+
+
+def _inserts(run: list[str]) -> int:
+    return sum("INSERT INTO jobs" in statement for statement in run)
+
+
+def counting(real: Callable[..., None], seen: list[int], count: Callable[[], int]) -> Callable[..., None]:
+    """What `count` says at each call of `real`."""
+
+    def call(*given: Any) -> None:
+        seen.append(count())
+        real(*given)
+
+    return call
+
+
 # --- One that is refused -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", [0, 4, 9])
+async def test_a_row_of_a_large_batch_that_the_database_refuses_leaves_its_neighbours_stored(
+    database: Database, place: int
+) -> None:
+    """It may be on its way while later ones are made, or the last."""
+    async with service(database) as running:
+        many = [JobRequest(tenant="acme", test_suite="unit")] * 10
+        bad = [replace(each, test_suite=" ") if n == place else each for n, each in enumerate(many)]
+
+        first, refused, last = await in_one_group(
+            running.core, running.submit(), submit(running.core, bad), running.submit()
+        )
+
+        assert isinstance(refused, IntegrityError)
+        assert [first.state, last.state] == [State.QUEUED, State.QUEUED]
+        assert await database.value("SELECT count(*) FROM jobs") == 2
+        await assert_memory_equals_sql(running.core)
+        assert len(await submit(running.core, many)) == len(many)
 
 
 async def test_a_row_that_the_database_refuses_leaves_its_neighbours_stored(database: Database) -> None:
