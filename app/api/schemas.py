@@ -392,9 +392,13 @@ class Answer(Struct):
         values = list(reading.read(source))
         for place, name in reading.gaps:
             values.insert(place, beside[name])
+        told, text = None, ""
         for place in reading.times:
-            if isinstance(moment := values[place], datetime):
-                values[place] = rfc3339(moment)
+            moment = values[place]
+            if isinstance(moment, datetime):
+                if moment is not told:  # that of a new job is one and the same
+                    told, text = moment, rfc3339(moment)
+                values[place] = text
         return cls(*values)
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.errors import Conflict, FairlaneError, NotFound
 from app.flow import finish
@@ -16,8 +15,7 @@ from app.keys import ANYONE, Holder
 from app.scheduling.job import Job, State
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(NamedTuple):
     """How the attempt under `token` ended: with a result, or with an `error` (None: it completed)."""
 
     id: str
@@ -27,8 +25,7 @@ class Report:
     retry: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(NamedTuple):
     """What became of one item: the job's state as far as it is known, when its lease ends, or why it was refused."""
 
     id: str

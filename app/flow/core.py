@@ -8,7 +8,7 @@ import math
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
@@ -195,7 +195,7 @@ class Core:
         """`job` runs under the lease it has: from now on it can time out."""
         lease = self.leases.get(job.id)
         if lease is not None:
-            self.leases.put(replace(lease, timeout_at=_timeout_at(job, self.clock.monotonic_ns())))
+            self.leases.put(lease._replace(timeout_at=_timeout_at(job, self.clock.monotonic_ns())))
             self._wake_in(job.timeout_sec or 0)
 
     def lease_renewed(self, job: Job, length_sec: int) -> None:
@@ -204,14 +204,14 @@ class Core:
         lease = self.leases.get(job.id)
         if lease is not None:
             expires_at = self.clock.monotonic_ns() + seconds(length_sec)
-            self.leases.put(replace(lease, expires_at=expires_at))
+            self.leases.put(lease._replace(expires_at=expires_at))
 
     def lease_kept(self, job_id: str) -> None:
         """It could not be ended; the ticker finds it again in a while."""
         lease = self.leases.get(job_id)
         if lease is not None:
             again_at = self.clock.monotonic_ns() + seconds(LEASE_RETRY_SEC)
-            self.leases.put(replace(lease, expires_at=max(lease.expires_at, again_at)))
+            self.leases.put(lease._replace(expires_at=max(lease.expires_at, again_at)))
 
     def forget_names(self) -> None:
         """Keep the names that need no row any more from piling up; to forget one costs a statement."""

@@ -47,9 +47,14 @@ class Counts:
                 self._queued[queue][tenant] += n
 
     def follow(self, moves: Sequence[Moved]) -> None:
-        """These have happened."""
-        for moved in moves:
-            self._apply(moved)
+        """These have happened. Only what came of all of them together counts: a job may have made several moves."""
+        change = Counter[tuple[str, str, State | None]]()
+        for (queue, tenant, old, new), n in Counter([moved[1:5] for moved in moves]).items():
+            change[queue, tenant, old] -= n
+            change[queue, tenant, new] += n
+        for (queue, tenant, state), n in change.items():
+            if n and state is not None:
+                self._change(queue, tenant, state, n)
 
     def corrected(self) -> None:
         """Something was noticed that had been done by hand: the numbers are nearer to the database's now."""
@@ -113,31 +118,23 @@ class Counts:
         """The queues that have, or had, a job."""
         return sorted(self._by_queue)
 
-    def _apply(self, moved: Moved) -> None:
-        queue, tenant, old, new = moved.queue, moved.tenant, moved.old, moved.new
-        if old is not None and self._lower(self._by_queue[queue], old):
-            _raise(self.by_state, old, -1)
-        if old is not None and not old.is_final:
-            self._lower(self._by_tenant[tenant], old)
-        if old is State.QUEUED:
-            self._lower(self._queued[queue], tenant)
-        if new is not None:
-            self.by_state[new] += 1
-            self._by_queue[queue][new] += 1
-        if new is not None and not new.is_final:
-            self._by_tenant[tenant][new] += 1
-        if new is State.QUEUED:
-            self._queued[queue][tenant] += 1
-        if not self._by_tenant[tenant]:
-            del self._by_tenant[tenant]
+    def _change(self, queue: str, tenant: str, state: State, n: int) -> None:
+        _raise(self.by_state, state, self._raised(self._by_queue[queue], state, n))
+        if not state.is_final:
+            self._raised(self._by_tenant[tenant], state, n)
+            if not self._by_tenant[tenant]:
+                del self._by_tenant[tenant]
+        if state is State.QUEUED:
+            self._raised(self._queued[queue], tenant, n)
 
-    def _lower(self, counter: Counter[_Key], key: _Key) -> bool:
-        """One less, if there is one: a row typed by hand leaves a state that it was never counted in."""
-        if not counter[key]:
+    def _raised(self, counter: Counter[_Key], key: _Key, n: int) -> int:
+        """By how much it was raised: a row typed by hand leaves a state that it was never counted in."""
+        counted = counter[key]
+        if counted + n < 0:
             self.corrected()
-            return False
-        _raise(counter, key, -1)
-        return True
+            n = -counted
+        _raise(counter, key, n)
+        return n
 
 
 def _by_both(counters: Mapping[str, Counter[_Key]]) -> Counter[tuple[str, _Key]]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -27,16 +26,15 @@ LAPSED_ERROR: Final = "lease expired"
 TIMED_OUT_ERROR: Final = "timed out"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class Ending(NamedTuple):
     """How an attempt ends and where its job goes. `refund` gives the charge back; `values` are the columns of
     the job that this ending sets, beyond those that every move out of a lease clears."""
 
     state: State
     outcome: Outcome
+    values: Mapping[str, Any]
     error: str | None = None
     refund: bool = False
-    values: Mapping[str, Any]
 
 
 class Report(NamedTuple):

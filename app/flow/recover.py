@@ -7,7 +7,7 @@ import gc
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from app.events import Recovered
@@ -158,8 +158,7 @@ def lease_as_written(core: Core, job: Job, known: Lease | None = None) -> Lease:
     timeout_at = lease.timeout_at
     if timeout_at is None and job.timeout_sec is not None and job.started_at is not None:
         timeout_at = mono + seconds(job.timeout_sec - (now - job.started_at).total_seconds())
-    return replace(
-        lease,
+    return lease._replace(
         expires_at=max(soonest, lease.expires_at),
         timeout_at=None if timeout_at is None else max(soonest, timeout_at),
     )

@@ -78,6 +78,9 @@ class Meter:
         for (queue, old, new), n in tally.items():
             instruments.begin_queue(queue)
             instruments.moves(queue, old, new).inc(n)
+        ended = Tally((label(moved.queue), moved.ended.outcome) for moved in moves if moved.ended is not None)
+        for (queue, outcome), n in ended.items():
+            instruments.attempts(queue, outcome).inc(n)
         for moved in moves:
             if moved.ended is not None:
                 self._ended(moved.queue, moved.ended)
@@ -110,11 +113,9 @@ class Meter:
             self._tenants.claimed(moved.tenant, job.cost, wait_sec)
 
     def _ended(self, in_queue: str, attempt: Ended) -> None:
-        outcome, started_at, ended_at = attempt
-        queue = self._core.queue_labels.of(in_queue)
-        self._instruments.attempts(queue, outcome).inc()
-        if started_at is not None:
-            self._instruments.run(queue).observe((ended_at - started_at).total_seconds())
+        if attempt.started_at is not None:
+            run_sec = (attempt.ended_at - attempt.started_at).total_seconds()
+            self._instruments.run(self._core.queue_labels.of(in_queue)).observe(run_sec)
 
     def _committed(self, event: events.GroupCommitted) -> None:
         self._instruments.group().observe(event.took_ms / 1000)

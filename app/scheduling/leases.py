@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from app.scheduling.heap import IndexedHeap
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(NamedTuple):
     """A worker's right to one attempt of the job with number `seq`. `expires_at` and `timeout_at` (None: it
     may run for ever) are monotonic nanoseconds."""
 

@@ -50,6 +50,9 @@ class Line(Generic[T]):
         blocks = self._own_blocks()
         if not blocks:
             blocks.append([item])
+        elif (block := blocks[-1])[-1] < item:  # as most come, of those that are alike
+            block.append(item)
+            self._split_if_full(len(blocks) - 1)
         else:
             place = self._block_of(item)
             block = blocks[place]
@@ -57,8 +60,7 @@ class Line(Generic[T]):
             if index < len(block) and block[index] == item:
                 raise ValueError(f"already in the line: {item!r}")
             block.insert(index, item)
-            if len(block) == 2 * BLOCK:
-                blocks[place : place + 1] = [block[:BLOCK], block[BLOCK:]]
+            self._split_if_full(place)
         self._count += 1
 
     def remove(self, item: T) -> None:
@@ -106,6 +108,11 @@ class Line(Generic[T]):
             self._blocks = [block.copy() for block in self._blocks]
             self._lent = 0
         return self._blocks
+
+    def _split_if_full(self, place: int) -> None:
+        block = self._blocks[place]
+        if len(block) == 2 * BLOCK:
+            self._blocks[place : place + 1] = [block[:BLOCK], block[BLOCK:]]
 
     def _block_of(self, item: T) -> int:
         """Which block `item` is in, or belongs into."""

@@ -34,8 +34,7 @@ UnnamedJob: TypeAlias = tuple[str, int, str, str, int, int, int, int, int]
 """A `QueuedJob` without names: a fifth of the work to make, where a million are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(NamedTuple):
     """A job that goes next, the charge its lane was given for it (in units), and its tenant's weight."""
 
     job: QueuedJob

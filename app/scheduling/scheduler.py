@@ -97,8 +97,8 @@ class Scheduler:
             submitted_at=submitted_at,
             effective_priority=home.effective_priority(lane, priority),
         )
-        self._put_in(lane, job)
-        home.settle(lane)
+        if self._put_in(lane, job) is lane.jobs.first:  # behind another it changes nothing of the lane's place
+            home.settle(lane)
         return job
 
     def pick(self, queue: str) -> Pick | None:
@@ -493,10 +493,11 @@ class Scheduler:
 
     # -- what the events are made of
 
-    def _put_in(self, lane: Lane, job: QueuedJob) -> None:
+    def _put_in(self, lane: Lane, job: QueuedJob) -> bytes:
         packed = self._ordering.pack(job, lane.number)
         self._queues[lane.queue].put_in(lane, packed)
         self._journal.insert(self._jobs, id_number(job.id), packed)
+        return packed
 
     def _take_out(self, lane: Lane, job_id: str, packed: bytes) -> None:
         self._queues[lane.queue].take_out(lane, packed)

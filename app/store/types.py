@@ -20,8 +20,10 @@ from app.clock import rfc3339
 
 _INFINITE: Final = (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
 _is_hex_id: Final = re.compile("[0-9a-f]{32}").fullmatch
+_ESCAPED_NUL: Final = b"\\u0000"
 _has_escaped_nul: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000").search
-_has_exponent: Final = re.compile(rb"\de\d").search
+_may_have_exponent: Final = re.compile(rb"\de\d").search
+_has_exponent: Final = re.compile(rb"(?<![^:\[,])-?[\d.]+e\d").search  # and not a hash in a text, as many do
 
 # A type with `are_equals_alike` keeps equal values in one way: of 1 and 1.0 in JSON that is not so.
 Real: Final[TypeEngine[float]] = Double().with_variant(REAL(), "sqlite")
@@ -36,7 +38,7 @@ def json_to_bytes(value: Any) -> bytes:
     # msgspec writes NaN as null, so only a text that has a null in it can hide one.
     if b"null" in encoded:
         _refuse_not_finite(value)
-    if _has_escaped_nul(encoded):
+    if _ESCAPED_NUL in encoded and _has_escaped_nul(encoded):
         raise ValueError("JSON with a NUL character cannot be stored")
     return encoded
 
@@ -53,7 +55,7 @@ def json_from_text(text: str | bytes) -> Any:
 def _with_exact_floats(encoded: bytes) -> bytes:
     """The same JSON, in which a whole number that was written with an exponent has its digits and `.0` instead: of
     `1e22` jsonb makes digits alone, and a number with a fraction would come back as one without."""
-    if not _has_exponent(encoded):
+    if not (_may_have_exponent(encoded) and _has_exponent(encoded)):
         return encoded
     return msgspec.json.encode(_with_floats(msgspec.json.decode(encoded), _digits_of_whole))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -28,7 +27,7 @@ def a_lapse_that_looks_at_no_clock(patch: pytest.MonkeyPatch) -> None:
     async def lapse(core: Core, tx: Any, ended: Any) -> None:
         present = core.leases.get(ended.job_id)
         if present is not None and present.token == ended.token:
-            core.leases.put(replace(present, expires_at=ended.expires_at, timeout_at=ended.timeout_at))
+            core.leases.put(present._replace(expires_at=ended.expires_at, timeout_at=ended.timeout_at))
         await real(core, tx, ended)
 
     patch.setattr(finish, "_lapse", lapse)
@@ -53,7 +52,7 @@ def _ending_otherwise(patch: pytest.MonkeyPatch, other: Callable[[Ending], Endin
 
 def a_release_without_refund(patch: pytest.MonkeyPatch) -> None:
     """The lane pays for what it gave back."""
-    _ending_otherwise(patch, lambda ending: replace(ending, refund=False))
+    _ending_otherwise(patch, lambda ending: ending._replace(refund=False))
 
 
 def memory_that_keeps_what_was_rolled_back(patch: pytest.MonkeyPatch) -> None:
@@ -168,7 +167,7 @@ def an_attempt_that_is_not_taken_back(patch: pytest.MonkeyPatch) -> None:
     """A release counts."""
 
     def counting(ending: Ending) -> Ending:
-        return replace(ending, values={name: value for name, value in ending.values.items() if name != "attempt"})
+        return ending._replace(values={name: value for name, value in ending.values.items() if name != "attempt"})
 
     _ending_otherwise(patch, counting)
 

@@ -15,7 +15,7 @@ from typing import Final
 from app.clock import from_micros, to_micros
 from app.flow.moves import Moved
 from app.flow.watch.few_names import FewNames
-from app.scheduling.job import Job, State
+from app.scheduling.job import State
 
 _BLOCK: Final = 512
 """Most that a block begins with; with twice as many it is two."""
@@ -49,6 +49,11 @@ class Waits:
     def __getitem__(self, part: slice) -> Waits:
         return Waits(self.since[part], self.seqs[part])
 
+    @property
+    def first(self) -> tuple[int, int]:
+        """The one that waits the longest."""
+        return self.since[0], self.seqs[0]
+
     def place(self, since: int, seq: int) -> int:
         """Where this one is, or belongs."""
         first = bisect_left(self.since, since)
@@ -58,7 +63,7 @@ class Waits:
 class Line:
     """The jobs that wait, the longest waiting first; in blocks, so that a change moves few of them."""
 
-    __slots__ = ("_blocks",)
+    __slots__ = ("_blocks", "_starts")
 
     def __init__(self, waits: Iterable[tuple[int, int]] = ()) -> None:
         # Sorted as one number each: half as large as a pair, where there may be a million.
@@ -68,6 +73,8 @@ class Line:
             part = in_order[start : start + _BLOCK]
             since, seqs = [both >> _SEQ_BITS for both in part], [both & _SEQ_MASK for both in part]
             self._blocks.append(Waits(array("q", since), array("q", seqs)))
+        self._starts = [block.first for block in self._blocks]
+        """No block has one before its start; that itself may have left."""
 
     def __len__(self) -> int:
         return sum(map(len, self._blocks))
@@ -80,13 +87,20 @@ class Line:
         """Nearly always behind all others, as times are given out in growing order."""
         if not self._blocks:
             self._blocks.append(Waits())
-        at = self._block_of(since, seq)
+            self._starts.append((since, seq))
+        at = len(self._blocks) - 1
         block = self._blocks[at]
-        place = block.place(since, seq)
-        block.since.insert(place, since)
-        block.seqs.insert(place, seq)
+        if not block or (block.since[-1], block.seqs[-1]) < (since, seq):
+            block.append(since, seq)
+        else:
+            at = self._block_of(since, seq)
+            block = self._blocks[at]
+            place = block.place(since, seq)
+            block.since.insert(place, since)
+            block.seqs.insert(place, seq)
         if len(block) == 2 * _BLOCK:
-            self._blocks[at : at + 1] = [block[:_BLOCK], block[_BLOCK:]]
+            self._blocks[at : at + 1] = block[:_BLOCK], block[_BLOCK:]
+            self._starts.insert(at + 1, self._blocks[at + 1].first)
 
     def discard(self, since: int, seq: int) -> None:
         """Without effect on one that is not there, or since another time."""
@@ -95,22 +109,18 @@ class Line:
         at = self._block_of(since, seq)
         block = self._blocks[at]
         place = block.place(since, seq)
-        if (since, seq) == next(iter(block[place : place + 1]), None):
+        if place < len(block) and block.since[place] == since and block.seqs[place] == seq:
             del block.since[place], block.seqs[place]
             if not block:
-                del self._blocks[at]
+                del self._blocks[at], self._starts[at]
 
     def _block_of(self, since: int, seq: int) -> int:
-        return max(0, bisect_right(self._blocks, (since, seq), key=_first) - 1)
+        return max(0, bisect_right(self._starts, (since, seq)) - 1)
 
 
 def _taken(waits: list[Waits]) -> Iterator[tuple[int, int]]:
     while waits:
         yield from waits.pop()
-
-
-def _first(block: Waits) -> tuple[int, int]:
-    return next(iter(block), (0, 0))
 
 
 class QueuedSince:
@@ -132,12 +142,13 @@ class QueuedSince:
     def follow(self, moves: Sequence[Moved]) -> None:
         """These have happened."""
         for moved in moves:
-            if moved.job is None or moved.job.queued_at is None:
+            job = moved.job
+            if job is None or job.queued_at is None:
                 continue  # it left by hand, if it was here, and does not say since when it waited
             if moved.old is State.QUEUED:
-                self._line(moved.queue).discard(*_wait(moved.job))
+                self._line(moved.queue).discard(to_micros(job.queued_at), job.seq)
             if moved.new is State.QUEUED:
-                self._line(moved.queue).add(*_wait(moved.job))
+                self._line(moved.queue).add(to_micros(job.queued_at), job.seq)
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
@@ -164,8 +175,8 @@ class QueuedSince:
         return [seq for _, seq in islice(merge(*self._lines.values()), limit)]
 
     def _line(self, queue: str) -> Line:
-        return self._lines.setdefault(self._labels.of(queue), Line())
-
-
-def _wait(job: Job) -> tuple[int, int]:
-    return to_micros(job.queued_at) if job.queued_at else 0, job.seq
+        label = self._labels.of(queue)
+        line = self._lines.get(label)
+        if line is None:
+            line = self._lines[label] = Line()
+        return line
