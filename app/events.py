@@ -21,6 +21,14 @@ class SchemaMigrated(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaAhead(Event):
+    """The database has the schema of a newer version, one that says that this one may work on it."""
+
+    current: str | None
+    own: str
+
+
+@dataclass(frozen=True, slots=True)
 class Recovered(Event):
     """The state of the order was read from the database: at the start, or after a doubtful commit."""
 

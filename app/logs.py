@@ -37,6 +37,9 @@ _LEVEL_OF: Final[dict[type[Event], str]] = {
 
 _LINES: Final[dict[type[Event], Callable[[Any], str]]] = {
     events.SchemaMigrated: lambda e: f"[STORE] schema migrated from={e.old or 'nothing'} to={e.new}",
+    events.SchemaAhead: lambda e: (
+        f"[STORE] schema {e.current} is newer than this version's, {e.own}, and lets it go on"
+    ),
     events.Recovered: lambda e: (
         f"[SCHEDULER] recovered queued={e.queued} pending={e.pending} leased={e.leased}"
         f" policy={e.policy} in {_ms(e.took_ms)}"

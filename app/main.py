@@ -26,6 +26,7 @@ from app.events import (
     DispatchTakenOver,
     Emit,
     Event,
+    SchemaAhead,
     SchemaMigrated,
     ServerDraining,
     ServerListening,
@@ -207,7 +208,9 @@ async def _bring_up_to_date(settings: Settings, engines: Engines, emit: Emit) ->
         if before.pending:
             await migrate.upgrade(settings.database_url)
             emit(SchemaMigrated(before.current, before.head))
-    await migrate.require_current(engines.writer)
+    found = await migrate.require_usable(engines.writer)
+    if found.is_newer:
+        emit(SchemaAhead(found.current, found.head))
 
 
 async def _refuse_what_was_copied(engines: Engines, dispatcher: Dispatcher) -> None:

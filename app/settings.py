@@ -200,7 +200,7 @@ _NOT_THE_SERVICES: Final = frozenset(
     for name in (
         *("URL", "KEY"),  # where the command line finds the service, and what it shows there
         *("JOB_ID", "TENANT", "TEST_SUITE", "QUEUE", "PRIORITY", "COST", "ATTEMPT", "MAX_ATTEMPTS"),  # a worker's job
-        *("TEST_POSTGRES_URL", "TEST_CHROMIUM", "TEST_EFFORT", "TEST_SEED"),  # the tests'
+        *("TEST_POSTGRES_URL", "TEST_MIGRATED_BY", "TEST_CHROMIUM", "TEST_EFFORT", "TEST_SEED"),  # the tests'
         "REPORTING_PASSWORD",
     )
 )

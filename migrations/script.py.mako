@@ -9,6 +9,8 @@ from alembic import op
 ${imports if imports else ""}
 revision: str = ${repr(up_revision)}
 down_revision: str | None = ${repr(down_revision)}
+kind: str = "expanding"  # or "contracting", with the reason (CONTRIBUTING.md)
+oldest_code: str = ${repr(down_revision)}  # the oldest version, by its revision, that goes on to work on this schema
 
 
 def upgrade() -> None:

@@ -6,9 +6,11 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shlex
 import shutil
 import signal
 import sqlite3
+import subprocess
 import tempfile
 import time
 import uuid
@@ -29,6 +31,8 @@ from app.store import migrate
 Kind = Literal["sqlite", "postgres"]
 KINDS: Final[tuple[Kind, ...]] = ("sqlite", "postgres")
 POSTGRES_URL: Final = "FAIRLANE_TEST_POSTGRES_URL"
+MIGRATED_BY: Final = "FAIRLANE_TEST_MIGRATED_BY"
+"""Names the `fairlane` that migrates each template, that of a newer version for example; else it is this one."""
 
 
 class Refused(Exception):
@@ -140,7 +144,7 @@ class SqliteDatabases(Databases):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._template = folder / "template.db"
-        run_apart(migrate.upgrade(f"sqlite:///{self._template}"))
+        migrate_template(f"sqlite:///{self._template}")
 
     def create(self, *, migrated: bool = True) -> Sqlite:
         path = self._folder / uuid.uuid4().hex / "fairlane.db"
@@ -159,7 +163,7 @@ class PostgresDatabases(Databases):
     def __init__(self, server: str) -> None:
         self._server = server
         self._template = self.create(migrated=False)
-        run_apart(migrate.upgrade(self._template.url))
+        migrate_template(self._template.url)
 
     def create(self, *, migrated: bool = True) -> Postgres:
         name = f"fairlane_test_{uuid.uuid4().hex}"
@@ -179,6 +183,15 @@ class PostgresDatabases(Databases):
 
 def _name(url: str) -> str:
     return urlsplit(url).path.removeprefix("/")
+
+
+def migrate_template(url: str) -> None:
+    """Brings a database to the schema of this version, or of the one that FAIRLANE_TEST_MIGRATED_BY names."""
+    if newer := os.environ.get(MIGRATED_BY):
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
+        subprocess.run([*shlex.split(newer), "migrate", "up", "--database-url", url], env=environ, check=True)
+    else:
+        run_apart(migrate.upgrade(url))
 
 
 def run_apart(work: Coroutine[Any, Any, Any]) -> None:

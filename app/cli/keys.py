@@ -239,7 +239,7 @@ class _Database:
                     return None
                 await migrate.upgrade(self.url)
             async with open_engines(self.url) as engines:
-                await migrate.require_current(engines.writer)
+                await migrate.require_usable(engines.writer)
                 async with engines.writer.begin() as connection:
                     if is_change:
                         await copies.require_servable(connection)

@@ -29,7 +29,7 @@ def up(database_url: str | None) -> None:
         before = finish(migrate.status(settings.database_url))
         finish(migrate.upgrade(settings.database_url))
     steps = ", ".join(before.pending) or "nothing to do"
-    click.echo(f"schema at {before.head}: {steps}")
+    click.echo(f"schema at {before.current if before.is_newer else before.head}: {steps}")
 
 
 @migrate.command()
@@ -51,14 +51,24 @@ def down(revision: str, database_url: str | None, *, yes: bool) -> None:
 @migrate.command()
 @settings_flags("database_url")
 def status(database_url: str | None) -> None:
-    """Say which schema the database has; exit code 1 if migrations are missing."""
+    """Say which schema the database has; exit code 1 if this version cannot work on it."""
     from app.store import migrate
 
     found = finish(migrate.status(settings_from({"database_url": database_url}).database_url))
     click.echo(f"schema at {found.current or 'nothing yet'}; this version wants {found.head}")
     for revision in found.pending:
-        click.echo(f"missing: {revision}")
-    sys.exit(1 if found.pending else 0)
+        click.echo(f"missing: {_in_words(revision)}")
+    if found.is_newer:
+        may = "may go on to work on it" if found.is_usable else "may not work on it"
+        click.echo(f"newer than this version, which {may}")
+    sys.exit(0 if found.is_usable else 1)
+
+
+def _in_words(revision: str) -> str:
+    from app.store import migrate
+
+    step = migrate.step_to(revision)
+    return f"{revision}, {step.kind}: from then on only versions of {step.oldest_code} or later may run"
 
 
 @contextmanager

@@ -140,7 +140,7 @@ async def _write(
 
     engine = open_reports(url, timeout_sec)
     try:
-        await migrate.require_current(engine)
+        await migrate.require_usable(engine)
         await _copy(found, _at_most(most, _readable(read(engine, found, wanted))), form, out)
     except Exception as error:
         if is_out_of_time(error):

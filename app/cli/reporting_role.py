@@ -76,7 +76,7 @@ async def _make(url: str, role: ReportingRole, *, dry_run: bool) -> Sequence[str
 
     engine = open_migrator(url)
     try:
-        await migrate.require_current(engine)
+        await migrate.require_usable(engine)
         if dry_run:
             return await statements(engine, role)
         await make(engine, role)

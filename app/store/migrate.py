@@ -1,11 +1,13 @@
 """Brings a database to the schema of this version, and says which schema it has. A run of migrations is one
-transaction on both engines: all of it is there afterwards or none, and two runs at once wait for each other."""
+transaction on both engines: all of it is there afterwards or none, and two runs at once wait for each other.
+Beside its revision a database keeps which is the oldest version that may work on it, for versions that came before."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -16,7 +18,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 import app
@@ -31,30 +33,68 @@ BASE: Final = "base"
 
 _LOCK: Final = 0x466169726C616E65  # "Fairlane", as the number of a Postgres advisory lock
 
+_VERSIONS: Final = "alembic_version"
+_OLDEST: Final = "oldest_code"  # of Alembic's own table, so that whoever may read the revision may read this
+
+
+class Kind(StrEnum):
+    """Whether the version before goes on to work on what a migration makes, whatever it is told (CONTRIBUTING.md)."""
+
+    EXPANDING = "expanding"
+    CONTRACTING = "contracting"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A migration, and the revision of the oldest version that may work on what it makes."""
+
+    kind: Kind
+    oldest_code: str
+
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The revision a database has (None: nothing at all), the one it should have, and what lies between."""
+    """The revision a database has (None: nothing at all), the one it should have, and what lies between. Of a schema
+    that is newer than ours, `oldest_code` is the revision of the oldest version that may work on it, if it says so."""
 
     current: str | None
     head: str
     pending: tuple[str, ...]
+    oldest_code: str | None = None
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether the schema is one that this version does not know."""
+        return self.current != self.head and not self.pending
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether this version may work on it: on its own, and on a newer one that lets it."""
+        return self.current == self.head or (self.is_newer and self.oldest_code in _newest_first(_migrations()))
 
 
 async def upgrade(url: str, revision: str = "head") -> None:
-    """Applies every migration up to `revision`. Does nothing if they are applied.
+    """Applies every migration up to `revision`. Does nothing if they are applied, nor to a newer schema on which this
+    version may work.
 
-    Raises `BadSettings` if there are tables of the same names that are not ours.
+    Raises `BadSettings` if there are tables of the same names that are not ours, `SchemaOutdated`.
     """
-    await _in_one_transaction(url, lambda config: command.upgrade(config, revision))
+    async with _transaction(url) as connection:
+        found = await connection.run_sync(_status_on)
+        if found.is_newer:
+            _refuse_unusable(found)
+            return
+        await _run(connection, lambda config: command.upgrade(config, revision))
 
 
 async def downgrade(url: str, revision: str) -> None:
     """Takes back every migration after `revision`; `BASE` takes back all of them, and every row with them.
 
     Raises `NotServed` for half a copy and what was copied away: nothing would say any more that nobody may serve it.
+    Raises `SchemaOutdated` for a schema that is newer than ours: only who has its migrations can take them back.
     """
     async with _transaction(url) as connection:
+        _refuse_newer(await connection.run_sync(_status_on))
         if revision != BASE:
             await _refuse_to_forget_a_copy(connection)
         await _run(connection, lambda config: command.downgrade(config, revision))
@@ -78,17 +118,41 @@ async def status(url: str) -> Status:
         return await _status_of(engines.reader)
 
 
-async def require_current(engine: AsyncEngine) -> None:
-    """Raises `SchemaOutdated` unless the database has the schema this version was written for."""
+async def require_usable(engine: AsyncEngine) -> Status:
+    """The schema that the database has. Raises `SchemaOutdated` unless it is this version's, or a newer one that says
+    that this version may work on it."""
     found = await _status_of(engine)
-    if found.current == found.head:
-        return
+    _refuse_unusable(found)
+    return found
+
+
+async def require_current(engine: AsyncEngine) -> None:
+    """Raises `SchemaOutdated` unless the database has the schema this version was written for, for those who must know
+    everything that is in it."""
+    found = await _status_of(engine)
+    _refuse_unusable(found)
+    _refuse_newer(found)
+
+
+def _refuse_unusable(found: Status) -> None:
     if found.pending:
         raise SchemaOutdated("the database's schema is older than this version's: run `fairlane migrate up`")
-    raise SchemaOutdated(
-        f"the database's schema ({found.current}) is newer than this version's ({found.head}):"
-        " run a newer version of Fairlane"
-    )
+    if not found.is_usable:
+        says = (
+            f"takes a version of {found.oldest_code} or later" if found.oldest_code else "does not say it takes older"
+        )
+        raise SchemaOutdated(f"{_newer(found)} and {says}: run a newer version of Fairlane")
+
+
+def _refuse_newer(found: Status) -> None:
+    if found.is_newer:
+        raise SchemaOutdated(
+            f"{_newer(found)}, which knows only part of it: for this run the newer version of Fairlane"
+        )
+
+
+def _newer(found: Status) -> str:
+    return f"the database's schema ({found.current}) is newer than this version's ({found.head})"
 
 
 def migrate_within(connection: Connection, run: Callable[[], None]) -> None:
@@ -97,12 +161,24 @@ def migrate_within(connection: Connection, run: Callable[[], None]) -> None:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
     _refuse_tables_of_others(connection)
     run()
+    _say_oldest_code(connection)
     if connection.dialect.name == SQLITE:
         _refuse_dangling(connection)
 
 
+def _say_oldest_code(connection: Connection) -> None:
+    """Said anew after each run, since a downgrade changes it too."""
+    revision = _revision_on(connection)
+    if revision is None:
+        return
+    if _OLDEST not in {column["name"] for column in inspect(connection).get_columns(_VERSIONS)}:
+        connection.exec_driver_sql(f"ALTER TABLE {_VERSIONS} ADD COLUMN {_OLDEST} TEXT")
+    said = text(f"UPDATE {_VERSIONS} SET {_OLDEST} = :oldest")  # noqa: S608 - our own names
+    connection.execute(said, {"oldest": step_to(revision).oldest_code})
+
+
 def _refuse_tables_of_others(connection: Connection) -> None:
-    if MigrationContext.configure(connection).get_current_revision() is not None:
+    if _revision_on(connection) is not None:
         return
     if taken := sorted({*inspect(connection).get_table_names()} & {*metadata.tables}):
         raise BadSettings(
@@ -119,11 +195,6 @@ def _refuse_dangling(connection: Connection) -> None:
             f"{len(dangling)} rows refer to rows that do not exist; the first is row {rowid} of {table},"
             f" which wants one in {parent}. Nothing was migrated"
         )
-
-
-async def _in_one_transaction(url: str, run: Callable[[Config], None]) -> None:
-    async with _transaction(url) as connection:
-        await _run(connection, run)
 
 
 @asynccontextmanager
@@ -168,8 +239,22 @@ def _is_missing(address: Address) -> bool:
 
 async def _status_of(engine: AsyncEngine) -> Status:
     async with engine.connect() as connection:
-        current = await connection.run_sync(lambda plain: MigrationContext.configure(plain).get_current_revision())
-    return _status(current)
+        return await connection.run_sync(_status_on)
+
+
+def _status_on(connection: Connection) -> Status:
+    found = _status(_revision_on(connection))
+    return replace(found, oldest_code=_oldest_code_on(connection)) if found.is_newer else found
+
+
+def _revision_on(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _oldest_code_on(connection: Connection) -> str | None:
+    """None where it is not said, for whatever reason: before a version that says it, or by hand."""
+    row = connection.exec_driver_sql(f"SELECT * FROM {_VERSIONS}").mappings().one()  # noqa: S608 - our own name
+    return row.get(_OLDEST)
 
 
 def _status(current: str | None) -> Status:
@@ -178,6 +263,12 @@ def _status(current: str | None) -> Status:
     missing = takewhile(lambda revision: revision != current, newest_first)
     pending = tuple(missing) if current is None or current in newest_first else ()
     return Status(current, newest_first[0], pending[::-1])
+
+
+def step_to(revision: str) -> Step:
+    """What the migration to `revision` says of itself."""
+    script = ScriptDirectory.from_config(alembic_config()).get_revision(revision)
+    return Step(Kind(script.module.kind), script.module.oldest_code)
 
 
 @cache

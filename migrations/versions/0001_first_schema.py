@@ -12,6 +12,8 @@ from alembic import op
 
 revision: str = "0001"
 down_revision: str | None = None
+kind: str = "contracting"  # there was none before
+oldest_code: str = "0001"
 
 _TYPES: Final = {
     "sqlite": {

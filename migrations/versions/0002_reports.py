@@ -13,6 +13,8 @@ from alembic import op
 
 revision: str = "0002"
 down_revision: str | None = "0001"
+kind: str = "expanding"
+oldest_code: str = "0001"
 
 
 class _Words(NamedTuple):

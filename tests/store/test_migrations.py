@@ -6,12 +6,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
-import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 from alembic import command
@@ -19,14 +16,13 @@ from alembic import command
 from app.errors import BadSettings, SchemaOutdated
 from app.scheduling.job import State
 from app.store import migrate
-from app.store.engine import open_engines, open_migrator
+from app.store.engine import open_migrator
 from app.store.schema import metadata
+from tests.ahead import REPOSITORY, REVISIONS, Ahead
 from tests.databases import Database, Databases
+from tests.store.expanding import split
 from tests.store.rows import add_job, add_tenant
 
-AddMigration: TypeAlias = Callable[[str], None]
-REPOSITORY = Path(__file__).parents[2]
-REVISIONS = tuple(sorted(path.name[:4] for path in (REPOSITORY / "migrations" / "versions").glob("*.py")))
 TABLES = {
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name",
     "postgres": "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename",
@@ -71,19 +67,9 @@ def test_status_makes_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_the_schema_must_be_this_versions(database: Database, empty_database: Database) -> None:
-    async with open_engines(database.url) as engines:
-        await migrate.require_current(engines.reader)
-        await database.execute("UPDATE alembic_version SET version_num = 'from the future'")
-        with pytest.raises(SchemaOutdated, match="newer than this version"):
-            await migrate.require_current(engines.reader)
-    async with open_engines(empty_database.url) as engines:
-        with pytest.raises(SchemaOutdated, match="run `fairlane migrate"):
-            await migrate.require_current(engines.writer)
-
-
 async def test_autogenerate_finds_nothing_to_do(database: Database) -> None:
-    await migrate._in_one_transaction(database.url, command.check)
+    async with migrate._transaction(database.url) as connection:
+        await migrate._run(connection, command.check)
 
 
 async def test_a_database_of_others_is_left_as_it_is(empty_database: Database) -> None:
@@ -115,25 +101,10 @@ UNION ALL SELECT table_name || '.' || ordinal_position,
 """
 
 
-def parts(definition: str) -> list[str]:
-    """The columns and constraints of a definition, in no order and without its spacing."""
-    one_line = re.sub(r"\s*([(),])\s*", r"\1", re.sub(r"\s+", " ", definition))
-    head, _, rest = one_line.partition("(")
-    items, _, tail = rest.rpartition(")")
-    found, depth = [""], 0
-    for character in items:
-        depth += {"(": 1, ")": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            found.append("")
-        else:
-            found[-1] += character
-    return [head, *sorted(found), tail.strip()]
-
-
 async def built(database: Database) -> dict[str, list[str]]:
     sql = SQLITE_SCHEMA if database.kind == "sqlite" else POSTGRES_SCHEMA
     return {
-        name: parts(definition or "")
+        name: split(definition or "")
         for name, definition in await database.fetch(sql)
         if not name.startswith(("alembic_version", "sqlite_", "report_"))  # SQLAlchemy has no words for views
     }
@@ -155,21 +126,15 @@ async def test_the_migrations_build_what_the_schema_says(database: Database, emp
 
 
 @pytest.fixture
-def one_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AddMigration:
-    """Adds one more migration, given as the body of its `upgrade`, to a copy of ours."""
-    copy = tmp_path / "100% migrations"  # a percent sign means something to Alembic's configuration
-    shutil.copytree(REPOSITORY / "migrations", copy, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(migrate, "_migrations", lambda: copy)
-
-    def add(body: str) -> None:
-        revisions = f'revision = "more"\ndown_revision = "{REVISIONS[-1]}"'
-        (copy / "versions" / "more.py").write_text(f"from alembic import op\n{revisions}\ndef upgrade():\n    {body}\n")
-
-    return add
+def one_more(tmp_path: Path) -> Iterator[Ahead]:
+    """Takes one more migration, which this process then knows."""
+    ahead = Ahead.within(tmp_path)
+    with ahead.known():
+        yield ahead
 
 
-async def test_a_migration_that_fails_leaves_nothing_behind(empty_database: Database, one_more: AddMigration) -> None:
-    one_more('op.execute("CREATE TABLE half (x INTEGER)"); raise RuntimeError("half way")')
+async def test_a_migration_that_fails_leaves_nothing_behind(empty_database: Database, one_more: Ahead) -> None:
+    one_more.add('run("CREATE TABLE half (x INTEGER)"); raise RuntimeError("half way")')
 
     with pytest.raises(RuntimeError, match="half way"):
         await migrate.upgrade(empty_database.url)
@@ -177,13 +142,11 @@ async def test_a_migration_that_fails_leaves_nothing_behind(empty_database: Data
     assert await tables(empty_database) == set()
 
 
-async def test_a_migration_that_leaves_rows_dangling_is_undone(
-    sqlite_databases: Databases, one_more: AddMigration
-) -> None:
+async def test_a_migration_that_leaves_rows_dangling_is_undone(sqlite_databases: Databases, one_more: Ahead) -> None:
     database = sqlite_databases.create()
     await add_tenant(database)
     await add_job(database, State.PENDING)
-    one_more('op.execute("DROP TRIGGER tr_tenants_deleted_with_jobs"); op.execute("DELETE FROM tenants")')
+    one_more.add('run("DROP TRIGGER tr_tenants_deleted_with_jobs", "DELETE FROM tenants")')
 
     with pytest.raises(SchemaOutdated, match="the first is row 1 of jobs, which wants one in tenants"):
         await migrate.upgrade(database.url)
