@@ -239,6 +239,12 @@ def is_forbidden(error: BaseException) -> bool:
     return isinstance(error, DBAPIError) and isinstance(error.driver_exception, asyncpg.InsufficientPrivilegeError)
 
 
+def is_held_up(error: BaseException) -> bool:
+    """Whether Postgres has given up waiting for a lock that somebody else holds."""
+    held_up = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
+    return isinstance(error, DBAPIError) and isinstance(error.driver_exception, held_up)
+
+
 def is_no_database(error: BaseException) -> bool:
     """Whether a SQLite file is something else, or broken."""
     if isinstance(error, DBAPIError) and error.orig is not None:

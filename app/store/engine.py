@@ -111,10 +111,11 @@ def open_engines(url: str, *, synchronous: str = "full", readers: int = 5, timeo
 
 
 def open_migrator(url: str) -> AsyncEngine:
-    """An engine for migrations alone: patient, and on SQLite with foreign keys off, since rebuilding a table
-    with them on deletes the rows that refer to it."""
+    """An engine for migrations alone: on SQLite patient, and with foreign keys off, since rebuilding a table with them
+    on deletes the rows that refer to it. On Postgres it waits but a moment for a lock, for whoever wants the table
+    meanwhile waits behind it: less than a deadlock is looked for, and than a server at work waits."""
     address = parse_url(url)
-    wait = Timeouts(command=3600.0, lock=60.0)
+    wait = Timeouts(command=3600.0, lock=60.0 if address.dialect == SQLITE else 0.8)
     if address.dialect == SQLITE:
         pragmas = {**_sqlite_pragmas("full", wait), "foreign_keys": "OFF"}
         return _sqlite_engine(address, pragmas, "BEGIN IMMEDIATE", {"poolclass": NullPool})

@@ -4,8 +4,8 @@ Beside its revision a database keeps which is the oldest version that may work o
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
@@ -19,12 +19,13 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import Connection, inspect, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 import app
 from app.errors import BadSettings, NotServed, SchemaOutdated
 from app.store import copies
-from app.store.dialect import POSTGRES, SQLITE
+from app.store.dialect import POSTGRES, SQLITE, is_held_up
 from app.store.engine import Address, open_engines, open_migrator, parse_url
 from app.store.schema import metadata
 
@@ -32,6 +33,9 @@ BASE: Final = "base"
 """The revision of a database in which nothing is."""
 
 _LOCK: Final = 0x466169726C616E65  # "Fairlane", as the number of a Postgres advisory lock
+
+_TRIES: Final = 25
+_PAUSE_SEC: Final = 1.6  # in which those who have waited behind us come to their end
 
 _VERSIONS: Final = "alembic_version"
 _OLDEST: Final = "oldest_code"  # of Alembic's own table, so that whoever may read the revision may read this
@@ -79,12 +83,15 @@ async def upgrade(url: str, revision: str = "head") -> None:
 
     Raises `BadSettings` if there are tables of the same names that are not ours, `SchemaOutdated`.
     """
-    async with _transaction(url) as connection:
+
+    async def work(connection: AsyncConnection) -> None:
         found = await connection.run_sync(_status_on)
         if found.is_newer:
             _refuse_unusable(found)
             return
         await _run(connection, lambda config: command.upgrade(config, revision))
+
+    await _in_one_transaction(url, work)
 
 
 async def downgrade(url: str, revision: str) -> None:
@@ -93,11 +100,14 @@ async def downgrade(url: str, revision: str) -> None:
     Raises `NotServed` for half a copy and what was copied away: nothing would say any more that nobody may serve it.
     Raises `SchemaOutdated` for a schema that is newer than ours: only who has its migrations can take them back.
     """
-    async with _transaction(url) as connection:
+
+    async def work(connection: AsyncConnection) -> None:
         _refuse_newer(await connection.run_sync(_status_on))
         if revision != BASE:
             await _refuse_to_forget_a_copy(connection)
         await _run(connection, lambda config: command.downgrade(config, revision))
+
+    await _in_one_transaction(url, work)
 
 
 async def _refuse_to_forget_a_copy(connection: AsyncConnection) -> None:
@@ -197,12 +207,20 @@ def _refuse_dangling(connection: Connection) -> None:
         )
 
 
-@asynccontextmanager
-async def _transaction(url: str) -> AsyncIterator[AsyncConnection]:
+async def _in_one_transaction(url: str, work: Callable[[AsyncConnection], Awaitable[None]]) -> None:
+    """All of it or nothing. What a lock on Postgres holds up is undone and tried again, for a minute."""
     engine = open_migrator(url)
     try:
-        async with engine.begin() as connection:
-            yield connection
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                async with engine.begin() as connection:
+                    await work(connection)
+            except DBAPIError as error:
+                if not tries_left or not is_held_up(error):
+                    raise
+            else:
+                return
+            await asyncio.sleep(_PAUSE_SEC)
     finally:
         await engine.dispose()
 

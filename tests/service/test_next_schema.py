@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import httpx
 import pytest
 
@@ -124,6 +125,29 @@ async def test_a_schema_expands_under_a_server_at_work(postgres: Database, ahead
         assert [job["id"] for job in await claim(client)] == [left]
         await live(client)
         assert [event for event in served.events if event.get("level") == "error"] == []
+
+
+MIGRATION_WAITS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    " AND application_name = 'fairlane migrate' AND wait_event_type = 'Lock'"
+)
+
+
+async def test_a_migration_that_is_held_up_holds_up_no_server(postgres: Database, ahead: Ahead) -> None:
+    ahead.add()
+    reader = await asyncpg.connect(postgres.url)
+    async with serving(postgres.url) as served, served.client() as client, asyncio.timeout(2 * PATIENCE_SEC):
+        async with reader.transaction():
+            await reader.fetch("SELECT seq FROM jobs")
+            migrating = asyncio.create_task(ahead.upgrade(postgres.url))
+            while not await postgres.value(MIGRATION_WAITS):  # each look is a connection
+                assert not migrating.done()
+            await submit(client, "meanwhile")
+            assert not migrating.done()
+        await migrating
+        assert await postgres.value("SELECT version_num FROM alembic_version") == "next"
+        await submit(client, "afterwards")
+    await reader.close()
 
 
 async def test_a_schema_that_has_contracted_is_not_served(database: Database, ahead: Ahead) -> None:

@@ -68,8 +68,7 @@ def test_status_makes_no_file(tmp_path: Path) -> None:
 
 
 async def test_autogenerate_finds_nothing_to_do(database: Database) -> None:
-    async with migrate._transaction(database.url) as connection:
-        await migrate._run(connection, command.check)
+    await migrate._in_one_transaction(database.url, lambda connection: migrate._run(connection, command.check))
 
 
 async def test_a_database_of_others_is_left_as_it_is(empty_database: Database) -> None:

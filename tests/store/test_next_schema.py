@@ -17,7 +17,7 @@ from app.store.migrate import Kind, Status
 from tests.ahead import HEAD, REPOSITORY, REVISIONS, Ahead
 from tests.copy.moving import ignore
 from tests.copy.test_command import fairlane
-from tests.databases import MIGRATED_BY, Database, SqliteDatabases
+from tests.databases import MIGRATED_BY, Database, Sqlite, SqliteDatabases
 from tests.store.expanding import faults, structure
 
 NOTHING = "pass"
@@ -130,9 +130,8 @@ async def test_nothing_is_copied_that_is_not_wholly_known(database: Database, ah
 async def test_a_copy_says_for_whom_it_is(database: Database, tmp_path: Path) -> None:
     other = f"sqlite:///{tmp_path}/other.db"
     await copy.copy(database.url, other, ignore)
-    async with migrate._transaction(other) as connection:
-        said = await connection.exec_driver_sql("SELECT version_num, oldest_code FROM alembic_version")
-        assert [tuple(row) for row in said] == [(HEAD, migrate.step_to(HEAD).oldest_code)]
+    said = await Sqlite(tmp_path / "other.db").fetch("SELECT version_num, oldest_code FROM alembic_version")
+    assert said == [(HEAD, migrate.step_to(HEAD).oldest_code)]
 
 
 async def test_the_command_line_says_it(database: Database, empty_database: Database, ahead: Ahead) -> None:
