@@ -81,7 +81,8 @@ async def upgrade(url: str, revision: str = "head") -> None:
     """Applies every migration up to `revision`. Does nothing if they are applied, nor to a newer schema on which this
     version may work.
 
-    Raises `BadSettings` if there are tables of the same names that are not ours, `SchemaOutdated`.
+    Raises `BadSettings` if there are tables of the same names that are not ours, `SchemaOutdated`, also if a server is
+    at work that could not go on.
     """
 
     async def work(connection: AsyncConnection) -> None:
@@ -89,9 +90,25 @@ async def upgrade(url: str, revision: str = "head") -> None:
         if found.is_newer:
             _refuse_unusable(found)
             return
+        if found.current is not None and connection.dialect.name == POSTGRES:  # the lock on a file says it of SQLite
+            await _refuse_to_give_up_who_is_at_work(connection, found)
         await _run(connection, lambda config: command.upgrade(config, revision))
 
     await _in_one_transaction(url, work)
+
+
+async def _refuse_to_give_up_who_is_at_work(connection: AsyncConnection, found: Status) -> None:
+    """A server goes on through a migration unless what it works by is taken away: of the version that has the present
+    schema that is known, of one that is older yet it is not."""
+    given_up_by = [revision for revision in found.pending if step_to(revision).oldest_code in found.pending]
+    if not given_up_by:
+        return
+    at_work = "SELECT holder, address FROM dispatcher WHERE expires_at > now()"
+    for holder, address in await connection.execute(text(at_work)):
+        raise SchemaOutdated(
+            f"{holder}, listening on {address}, works on this database, and {given_up_by[0]} takes away what it needs:"
+            " stop every server of an older version first"
+        )
 
 
 async def downgrade(url: str, revision: str) -> None:

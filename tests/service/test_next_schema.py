@@ -13,6 +13,8 @@ import httpx
 import pytest
 
 from app.client import AsyncClient
+from app.errors import SchemaOutdated
+from app.store import migrate
 from tests.ahead import HEAD, Ahead
 from tests.databases import Database, Databases
 from tests.history.attacked import do_not_wait_for
@@ -148,6 +150,22 @@ async def test_a_migration_that_is_held_up_holds_up_no_server(postgres: Database
         assert await postgres.value("SELECT version_num FROM alembic_version") == "next"
         await submit(client, "afterwards")
     await reader.close()
+
+
+async def test_nothing_is_taken_away_from_a_server_at_work(postgres: Database, ahead: Ahead, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    for_us, not_for_us = ahead, Ahead.within(tmp_path / "other")
+    for version in (for_us, not_for_us):
+        version.add("pass", kind="contracting")
+    not_for_us.add("pass", revision="x", down="next", kind="contracting", oldest="x")
+    async with serving(postgres.url) as served:
+        at_work = f"process {served.process.pid} .* works on this database, and x takes away what it needs"
+        with pytest.raises(SchemaOutdated, match=at_work):
+            await not_for_us.upgrade(postgres.url)
+        assert (await migrate.status(postgres.url)).current == HEAD
+        await for_us.upgrade(postgres.url)
+        assert await served.stop() == 0
+    await not_for_us.upgrade(postgres.url)
 
 
 async def test_a_schema_that_has_contracted_is_not_served(database: Database, ahead: Ahead) -> None:
