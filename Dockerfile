@@ -8,9 +8,10 @@ RUN python -m venv /opt/fairlane \
  && /opt/fairlane/bin/pip install --no-cache-dir --no-deps .
 
 FROM python:3.13-slim
-RUN useradd --system --create-home --home-dir /var/lib/fairlane fairlane
+# A number that whoever runs the image can name and check.
+RUN useradd --uid 10001 --create-home --home-dir /var/lib/fairlane --shell /usr/sbin/nologin fairlane
 COPY --from=build /opt/fairlane /opt/fairlane
-USER fairlane
+USER 10001:10001
 WORKDIR /var/lib/fairlane
 # Inside the container every address is its own; what the outside reaches is decided where it is published.
 ENV PATH=/opt/fairlane/bin:$PATH FAIRLANE_HOST=0.0.0.0 PYTHONUNBUFFERED=1
