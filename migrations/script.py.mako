@@ -10,7 +10,7 @@ ${imports if imports else ""}
 revision: str = ${repr(up_revision)}
 down_revision: str | None = ${repr(down_revision)}
 kind: str = "expanding"  # or "contracting", with the reason (CONTRIBUTING.md)
-oldest_code: str = ${repr(down_revision)}  # the oldest version, by its revision, that goes on to work on this schema
+oldest_code: str = ""  # if it expands, as the migration before has it
 
 
 def upgrade() -> None:

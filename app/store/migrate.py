@@ -42,7 +42,7 @@ _OLDEST: Final = "oldest_code"  # of Alembic's own table, so that whoever may re
 
 
 class Kind(StrEnum):
-    """Whether the version before goes on to work on what a migration makes, whatever it is told (CONTRIBUTING.md)."""
+    """Whether a migration only adds, and who works on the schema before goes on to, or takes away (CONTRIBUTING.md)."""
 
     EXPANDING = "expanding"
     CONTRACTING = "contracting"
