@@ -153,6 +153,18 @@ def prepare_postgres(engine: AsyncEngine) -> None:
     event.listen(engine.sync_engine, "handle_error", look_at)
 
 
+def set_in_each_transaction(engine: AsyncEngine, settings: Mapping[str, str]) -> None:
+    """Settings of Postgres, and what `prepare_postgres` holds against a commit that is not on disk, for connections
+    that are another session with each transaction."""
+    own = {name.removeprefix("default_"): value for name, value in settings.items()}  # not only of later ones
+    local = [f"set_config('{name}', '{value}', true)" for name, value in own.items()]
+    begun = f"SELECT {', '.join(local)}, CASE current_setting('synchronous_commit') WHEN 'off' THEN {_ON_DISK} END"
+    event.listen(engine.sync_engine, "begin", lambda connection: connection.exec_driver_sql(begun))
+
+
+_ON_DISK: Final = "set_config('synchronous_commit', 'on', true)"
+
+
 def _forget_values(failure: ExceptionContext) -> None:
     """Takes from an error what Postgres quotes in it: the whole row that broke a rule, with payloads and digests, or
     the value of a key. Errors are logged."""

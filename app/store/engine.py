@@ -24,6 +24,7 @@ from app.store.dialect import (
     prepare_postgres,
     prepare_sqlite,
     refuse_old_sqlite,
+    set_in_each_transaction,
 )
 from app.store.types import json_from_text
 
@@ -76,10 +77,12 @@ class Engines:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a database is, as its driver wants to be told: a SQLite file, or a Postgres URL for asyncpg."""
+    """Where a database is, as its driver wants to be told: a SQLite file, or a Postgres URL for asyncpg. `has_sessions`
+    is false behind a pooler that gives each transaction another connection."""
 
     dialect: str
     target: str
+    has_sessions: bool = True
 
 
 def open_engines(url: str, *, synchronous: str = "full", readers: int = 5, timeouts: Timeouts | None = None) -> Engines:
@@ -152,7 +155,7 @@ def parse_url(url: str, called: str = "FAIRLANE_DATABASE_URL") -> Address:
     if separator and scheme in ("sqlite", "sqlite+aiosqlite"):
         return Address(SQLITE, _sqlite_file(url, called))
     if separator and scheme in ("postgres", "postgresql", "postgresql+asyncpg"):
-        return Address(POSTGRES, _postgres_url(url, called))
+        return _postgres_address(url, called)
     raise BadSettings(
         f"{called} must begin with sqlite:/// or postgresql://,"
         " as in sqlite:///fairlane.db or postgresql://user:password@host/fairlane"
@@ -189,14 +192,23 @@ def _may_be_sqlite(path: Path) -> bool:
 _SQLITE_BEGINS: Final = b"SQLite format 3\0"
 
 
-def _postgres_url(url: str, called: str) -> str:
+def _postgres_address(url: str, called: str) -> Address:
     parts = _split(url, called)
     for host in parts.netloc.rpartition("@")[2].split(","):  # several each have a port of their own
         _refuse_no_host(_split(f"//{host}", called), called)
     # SQLAlchemy's users write ssl=, everybody else sslmode=.
     query = [("sslmode" if key == "ssl" else key, value) for key, value in parse_qsl(parts.query)]
+    poolers = {value for key, value in parse_qsl(parts.query, keep_blank_values=True) if key == _POOLER}
+    if not poolers <= {_BY_TRANSACTION}:
+        raise BadSettings(f"{called} may say {_POOLER}={_BY_TRANSACTION} and nothing else of a pooler")
+    rest = [each for each in query if each[0] != _POOLER]
     # Put together by hand: urlunsplit() leaves out the two slashes where there is no host, as with a socket.
-    return f"postgresql://{parts.netloc}{parts.path}" + (f"?{urlencode(query)}" if query else "")
+    target = f"postgresql://{parts.netloc}{parts.path}" + (f"?{urlencode(rest)}" if rest else "")
+    return Address(POSTGRES, target, has_sessions=not poolers)
+
+
+_POOLER: Final = "pooler"
+_BY_TRANSACTION: Final = "transaction"
 
 
 def _split(url: str, called: str) -> SplitResult:
@@ -256,9 +268,18 @@ _POSTGRES_SETTINGS: Final = {
 }
 
 
+_NOTHING_KEPT: Final[dict[str, Any]] = {
+    "statement_cache_size": 0,
+    "prepared_statement_cache_size": 0,
+    "prepared_statement_name_func": str,  # without a name it is gone with the next, wherever it was prepared
+}
+"""What the driver is told where the next transaction meets another connection."""
+
+
 def _postgres_engine(
     address: Address, name: str, settings: dict[str, str], wait: Timeouts, pool: dict[str, Any]
 ) -> AsyncEngine:
+    settings = {**_POSTGRES_SETTINGS, "application_name": name, **settings}
     engine = create_async_engine(
         # The URL goes to asyncpg as it is: it knows sslmode, several hosts and password files.
         "postgresql+asyncpg://",
@@ -266,7 +287,7 @@ def _postgres_engine(
             "dsn": address.target,
             "timeout": wait.connect,
             "command_timeout": wait.command,
-            "server_settings": {**_POSTGRES_SETTINGS, "application_name": name, **settings},
+            **({"server_settings": settings} if address.has_sessions else _NOTHING_KEPT),
         },
         json_deserializer=json_from_text,
         hide_parameters=True,
@@ -274,4 +295,6 @@ def _postgres_engine(
         **pool,
     )
     prepare_postgres(engine)
+    if not address.has_sessions:
+        set_in_each_transaction(engine, settings)
     return engine

@@ -70,6 +70,25 @@ async def test_a_commit_is_durable_where_postgres_would_not_have_it(postgres: Da
         assert await ask(engines.writer, "SHOW synchronous_commit") == ["on"]
 
 
+async def test_what_a_session_would_keep_is_set_in_each_transaction_where_there_are_no_sessions(
+    postgres: Database,
+) -> None:
+    name = await postgres.value("SELECT current_database()")
+    await postgres.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
+    names = ["lock_timeout", "transaction_read_only", "synchronous_commit", "TimeZone", "application_name"]
+    shown = [f"SHOW {name}" for name in names]
+    async with open_engines(f"{postgres.url}&pooler=transaction") as engines:
+        for _ in range(2):
+            assert await ask(engines.writer, *shown) == ["3s", "off", "on", "UTC", "fairlane writer"]
+            assert await ask(engines.reader, *shown) == ["0", "on", "on", "UTC", "fairlane reader"]
+        with pytest.raises(DBAPIError, match="read-only"):
+            async with engines.reader.begin() as connection:
+                await connection.execute(insert(tenants).values(name="acme"))
+        async with engines.writer.connect() as connection:
+            kept = await (await connection.get_raw_connection()).driver_connection.fetchval("SHOW lock_timeout")  # type: ignore[union-attr]
+    assert kept == "0"
+
+
 async def test_a_reader_cannot_write(engines: Engines) -> None:
     with pytest.raises(DBAPIError, match=r"readonly|read-only"):
         async with engines.reader.begin() as connection:
@@ -194,6 +213,9 @@ def test_a_url_that_is_taken(url: str, target: str) -> None:
         ("postgresql://u:hunter2@db1,[db2]/fair", "brackets"),
         ("postgresql://u:hunter2@db..example/fair", "host that can be no name"),
         (f"postgresql://u:hunter2@{'x' * 64}/fair", "host that can be no name"),
+        ("postgresql://u:hunter2@db/fair?pooler=", "pooler=transaction and nothing else"),
+        ("postgresql://u:hunter2@db/fair?pooler=hunter2", "pooler=transaction and nothing else"),
+        ("postgresql://u:hunter2@db/fair?pooler=transaction&pooler=session", "pooler=transaction and nothing else"),
     ],
 )
 def test_a_url_that_is_refused(url: str, sentence: str) -> None:
@@ -203,6 +225,13 @@ def test_a_url_that_is_refused(url: str, sentence: str) -> None:
     assert "hunter2" not in str(refused.value)
     assert str(refused.value).startswith("FAIRLANE_DATABASE_URL")
     assert refused.value.__context__ is None or refused.value.__suppress_context__
+
+
+def test_a_url_with_a_pooler() -> None:
+    address = parse_url("postgresql://u:p@db/fair?ssl=require&pooler=transaction")
+
+    assert (address.target, address.has_sessions) == ("postgresql://u:p@db/fair?sslmode=require", False)
+    assert parse_url("postgresql://u:p@db/fair").has_sessions
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
