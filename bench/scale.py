@@ -55,14 +55,14 @@ _SQLITE: Final = {
     "time": "strftime('%Y-%m-%dT%H:%M:%S', 1790000000 + ({us}) / 1000000, 'unixepoch')"
     " || printf('.%06dZ', ({us}) % 1000000)",
     "id": "printf('%032x', 1 << 60 | i)",
-    "token": "lower(hex(randomblob(16)))",
+    "token": "printf('%032x', 1 << 60 | i)",  # in the order in which they were given, as real ones
 }
 _POSTGRES: Final = {
     "numbers": "",
     "from": "generate_series({first}, {last}) AS n(i)",
     "time": "to_timestamp(1790000000 + ({us}) / 1000000.0)",
     "id": "lpad(to_hex(1::bigint << 60 | i), 32, '0')::uuid",
-    "token": "md5(i::text)",
+    "token": "lpad(to_hex(1::bigint << 60 | i), 32, '0')",
 }
 
 

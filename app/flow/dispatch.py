@@ -4,7 +4,6 @@ line; whenever a job can be picked, the first of them that wants it gets it."""
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from app.errors import FairlaneError, Unavailable
 from app.events import ProposalRefused
 from app.flow import finish
 from app.flow.core import Core, Phase
+from app.flow.ids import new_id
 from app.flow.waiting import ClaimRequest, Waiting
 from app.scheduling.job import Job, State
 from app.scheduling.scheduler import Pick
@@ -170,7 +170,7 @@ def _lease_rows(core: Core, proposal: _Proposal) -> list[dict[str, object]]:
         rows.append(
             {
                 "id": pick.job.id,
-                "token": secrets.token_hex(16),
+                "token": new_id(now),
                 "charge": pick.charge,
                 "dispatch_weight": pick.weight,
                 "scheduled_at": now,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -18,6 +17,7 @@ from app.clock import to_micros
 from app.errors import FairlaneError, KeyReused, RateLimited, TooManyQueued
 from app.events import SubmitRefused
 from app.flow.core import Core
+from app.flow.ids import new_id
 from app.flow.keys import Key
 from app.scheduling.job import Job, State
 from app.store import dialect, jobs
@@ -195,7 +195,7 @@ def _need_rows(core: Core, tx: Transaction, requests: Sequence[JobRequest]) -> N
 
 def _insert_one(core: Core, tx: Transaction, request: JobRequest, now: datetime) -> Job:
     due_at = _due_at(request, now)
-    seq, job_id = tx.next_seq(), uuid7(now, os.urandom(10))
+    seq, job_id = tx.next_seq(), new_id(now)
     queued_at, effective_priority = None, None
     if due_at <= now:
         queued_at, moment = now, to_micros(now)
@@ -256,11 +256,3 @@ def _due_at(request: JobRequest, now: datetime) -> datetime:
     if request.run_at is not None:
         return max(now, request.run_at)
     return now + timedelta(seconds=request.delay_sec) if request.delay_sec else now
-
-
-def uuid7(now: datetime, chance: bytes) -> str:
-    """A UUID of version 7 (RFC 9562) as 32 hex digits: 48 bits of milliseconds, then 74 of 80 random bits."""
-    number = (to_micros(now) // 1000) << 80 | int.from_bytes(chance[:10])
-    number = number & ~(0xF << 76) | 0x7 << 76
-    number = number & ~(0x3 << 62) | 0x2 << 62
-    return f"{number:032x}"

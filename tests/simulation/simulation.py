@@ -22,7 +22,7 @@ import pytest
 
 from app import main
 from app.events import DifferenceMended, Event, LoopFailed, ProposalRefused, Recovered, RowSkipped, WriterFailed
-from app.flow import dispatch, finish, submit
+from app.flow import finish, ids
 from app.flow.audit.audit import audit
 from app.flow.core import Core
 from app.flow.dispatch import ClaimRequest
@@ -134,8 +134,7 @@ def stage() -> Iterator[Stage]:
 
 def _inject(patch: pytest.MonkeyPatch, made: Stage) -> None:
     """All chance of the service is the seed's, and a migrated file with its engines is there already."""
-    patch.setattr(submit, "os", SimpleNamespace(urandom=made.bytes))
-    patch.setattr(dispatch, "secrets", SimpleNamespace(token_hex=lambda n: made.bytes(n).hex()))
+    patch.setattr(ids, "os", SimpleNamespace(urandom=made.bytes))
     patch.setattr(finish, "random", SimpleNamespace(random=made.random))
     patch.setattr(dispatcher, "uuid", SimpleNamespace(uuid4=lambda: uuid.UUID(bytes=made.bytes(16))))
     patch.setattr(transaction, "SENT_AHEAD", 2)
