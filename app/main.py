@@ -110,7 +110,7 @@ async def running(
     async with sole_owner(settings.database_url, synchronous=settings.sqlite_synchronous) as (engines, is_locked):
         await _bring_up_to_date(settings, engines, emit)
         clock = clock or Clock()
-        dispatcher = Dispatcher(clock, emit, address)
+        dispatcher = Dispatcher(clock, emit, address, settings.leader_ttl_sec)
         await dispatcher.take(engines.writer, locked=is_locked)
         await _refuse_what_was_copied(engines, dispatcher)
         core = Core(settings, engines, dispatcher, clock, emit, spans)

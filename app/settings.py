@@ -105,6 +105,13 @@ def _seconds(raw: str) -> float:
     return number
 
 
+def _ttl(raw: str) -> float:
+    seconds = _seconds(raw)
+    if not 1 <= seconds <= 60:
+        raise _Unusable("a number of seconds from 1 to 60")
+    return seconds
+
+
 def _setting(default: str, parse: Callable[[str], Any], means: str, *, none: str = "none") -> Any:
     """`none` is the word for None."""
     return field(metadata={"default": default, "parse": parse, "means": means, "none": none})
@@ -151,6 +158,9 @@ class Settings:
         _days,
         "days after its end that a finished job is deleted with its attempts; never: kept for ever",
         none="never",
+    )
+    leader_ttl_sec: float = _setting(
+        "5", _ttl, "seconds after which another replica takes over from a dispatcher that is silent (Postgres)"
     )
     log_format: str = _setting(
         "auto", _one_of("auto", "console", "json"), "console, json, or auto: console on a terminal"

@@ -50,6 +50,9 @@ async def recover(core: Core) -> None:
             await core.dispatcher.prove(connection, core.clock.now())
         with _not_collecting():
             written = await _read(core, connection)
+        # To read a million jobs may take longer than a claim lasts.
+        await core.dispatcher.prove(connection, core.clock.now())
+    core.dispatcher.renewed()
     written.order.end_load()  # outside, for it may take seconds, and Postgres ends a transaction that stands still
     core.counts.load(written.finished, _unfinished(written))
     core.order.become(written.order)

@@ -22,7 +22,6 @@ from app.flow.moves import Moved
 from app.scheduling.job import Job, State
 from app.store import jobs, queues
 from app.store.dialect import SQLITE
-from app.store.dispatcher import RENEW_SEC
 from app.store.transaction import Transaction
 from app.store.writer import Redo
 
@@ -45,7 +44,6 @@ class Ticker:
         self._core = core
         self._skipped_until: dict[str, float] = {}
         self._forgot_at = core.clock.monotonic()
-        self._renewed_at = core.clock.monotonic()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
 
@@ -176,17 +174,15 @@ class Ticker:
 
     async def _renew(self) -> None:
         """Show that this process lives, where no lock on a file does; every transaction renews."""
-        core, now = self._core, self._core.clock.monotonic()
-        if core.engines.dialect == SQLITE or now - self._renewed_at < RENEW_SEC:
-            return
-        self._renewed_at = now
-        await core.write(_nothing)
+        core = self._core
+        if core.engines.dialect != SQLITE and core.dispatcher.renew_in_sec <= 0:
+            await core.write(_nothing)
 
     async def _pause(self) -> float:
         core = self._core
         pause = core.settings.tick_ms / 1000
         if core.engines.dialect != SQLITE:
-            pause = min(pause, RENEW_SEC)
+            pause = min(pause, core.dispatcher.renew_in_sec)
         async with core.reading() as connection:
             due = await jobs.next_due(connection, without=self._skipped())
         if due is not None:

@@ -27,7 +27,7 @@ from app.settings import without_password
 from app.store import copies, dialect, migrate
 from app.store.copied_rows import COPIED, TABLES, CopiedTable, NoCopy, words_of
 from app.store.copies import Direction, Mark, Position
-from app.store.dispatcher import RENEW_SEC, Dispatcher, read_holder, sole_owner
+from app.store.dispatcher import Dispatcher, read_holder, sole_owner
 from app.store.engine import Address, Engines, Timeouts, open_engines, parse_url
 from app.store.sameness import Digest
 from app.store.schema import queues, rollups
@@ -252,8 +252,9 @@ async def _renewing(side: _Side) -> AsyncIterator[None]:
         while not over.is_set():
             async with side.transaction():
                 pass
+            side.dispatcher.renewed()
             with suppress(TimeoutError):
-                async with asyncio.timeout(RENEW_SEC):
+                async with asyncio.timeout(side.dispatcher.renew_in_sec):
                     await over.wait()
 
     renewing = asyncio.create_task(renew(), name=f"renewing {side.place.called}")

@@ -294,6 +294,20 @@ class now_by_default(FunctionElement[datetime]):  # noqa: N801 - it is written l
     type = Moment()
 
 
+class database_time(FunctionElement[datetime]):  # noqa: N801
+    """What the database's clock shows at this moment, be it in the middle of a transaction."""
+
+    inherit_cache = True
+    type = Moment()
+
+
+class database_time_in(FunctionElement[datetime]):  # noqa: N801
+    """What it will show in so many seconds, a decimal number."""
+
+    inherit_cache = True
+    type = Moment()
+
+
 class new_id_by_default(FunctionElement[str]):  # noqa: N801
     """A random id, for rows that are typed by hand. Fairlane's own ids are UUIDv7."""
 
@@ -309,6 +323,26 @@ def _now_on_sqlite(_element: now_by_default, _compiler: SQLCompiler, **_kw: Any)
 @compiles(now_by_default, "postgresql")
 def _now_on_postgres(_element: now_by_default, _compiler: SQLCompiler, **_kw: Any) -> str:
     return "now()"
+
+
+@compiles(database_time, "sqlite")
+def _time_on_sqlite(_element: database_time, _compiler: SQLCompiler, **_kw: Any) -> str:
+    return "strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z'"
+
+
+@compiles(database_time, "postgresql")
+def _time_on_postgres(_element: database_time, _compiler: SQLCompiler, **_kw: Any) -> str:
+    return "clock_timestamp()"  # now() is when the transaction began
+
+
+@compiles(database_time_in, "sqlite")
+def _time_in_on_sqlite(element: database_time_in, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"strftime('%Y-%m-%dT%H:%M:%f', 'now', {compiler.process(element.clauses, **kw)} || ' seconds') || '000Z'"
+
+
+@compiles(database_time_in, "postgresql")
+def _time_in_on_postgres(element: database_time_in, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"clock_timestamp() + make_interval(secs => {compiler.process(element.clauses, **kw)})"
 
 
 @compiles(new_id_by_default, "sqlite")

@@ -1,22 +1,25 @@
-"""Who dispatches on this database. One row says so and every transaction of the writer proves it. A newcomer
-compares no clocks: it watches whether the holder renews the row. On SQLite a lock on a file beside the
-database decides at once (never on the database file itself: closing it would drop SQLite's own locks)."""
+"""Who dispatches on this database. One row says so, with an epoch that every newcomer raises; every transaction of the
+writer proves its epoch and renews the row. Whether the row has lapsed is judged by the database's clock alone, in the
+statement that takes it, and nothing here is a session's state, so a transaction pooler may stand between. On SQLite a
+lock on a file beside the database decides at once (never on the database file itself: closing it would drop SQLite's
+own locks)."""
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
+import math
 import os
 import socket
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Final
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import Float, bindparam, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.clock import Clock
@@ -27,34 +30,46 @@ from app.store.engine import Engines, Timeouts, open_engines, parse_url
 from app.store.schema import dispatcher
 
 ROW: Final = "main"
-LEASE_SEC: Final = 4.0
-"""How long a newcomer watches a holder that does not renew before it takes over."""
+TTL_SEC: Final = 5.0
+"""How long a claim lasts that is not renewed, where no setting says otherwise."""
 
-RENEW_SEC: Final = 1.0
-"""How often an idle holder renews, where there is no file to lock."""
+_RENEWALS: Final = 5
+"""So often an idle holder renews in the time that its claim lasts."""
 
 _WATCH_SEC: Final = 0.2
 
+_C: Final = dispatcher.c
+_IS_FREE: Final = or_(_C.expires_at.is_(None), _C.expires_at <= dialect.database_time())
+_END: Final = dialect.database_time_in(bindparam("claim_sec", type_=Float))
 
-_OURS: Final = update(dispatcher).where(
-    dispatcher.c.name == ROW,
-    dispatcher.c.holder == bindparam("our_name"),
-    dispatcher.c.epoch == bindparam("our_epoch"),
+_READ: Final = select(_C.holder, _C.address, _C.epoch, _C.expires_at, _IS_FREE.label("is_free")).where(_C.name == ROW)
+# A row that is locked is just being renewed or given back. Who waited for it would also wait for a holder that stands
+# still in the middle of a transaction; who passes over it looks again in a moment.
+_FREE: Final = select(_C.name).where(_C.name == ROW, _IS_FREE).with_for_update(skip_locked=True).scalar_subquery()
+_TAKE_ANYWAY: Final = (
+    update(dispatcher)
+    .values(holder=bindparam("our_name"), address=bindparam("our_address"), epoch=_C.epoch + 1, expires_at=_END)
+    .returning(_C.epoch, _C.last_time)
 )
-_RENEW: Final = _OURS.values(expires_at=bindparam("new_end"), last_time=bindparam("new_time"))
+_TAKE: Final = _TAKE_ANYWAY.where(_C.name == _FREE)
+_TAKE_LOCKED: Final = _TAKE_ANYWAY.where(_C.name == ROW)
+_OURS: Final = update(dispatcher).where(
+    _C.name == ROW, _C.holder == bindparam("our_name"), _C.epoch == bindparam("our_epoch")
+)
+_RENEW: Final = _OURS.values(expires_at=_END, last_time=bindparam("new_time"))
 _GIVE_BACK: Final = _OURS.values(expires_at=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """What the row says. `expires_at` is None once the claim was given back; `last_time` is the newest time
-    that this database was ever given."""
+    """What the row says. `expires_at` is None once the claim was given back; `is_free` is whether the next one may take
+    it, by the database's clock."""
 
     holder: str
     address: str
     epoch: int
     expires_at: datetime | None
-    last_time: datetime | None
+    is_free: bool
 
 
 class FileLock:
@@ -84,86 +99,100 @@ class FileLock:
 
 
 class Dispatcher:
-    """This process's claim to dispatch. `take` it, `prove` it in every transaction, `release` it at the end."""
+    """This process's claim to dispatch. Take it, `prove` it in every transaction, `release` it at the end; then it may
+    be taken again, under another epoch."""
 
-    def __init__(self, clock: Clock, emit: Emit, address: str) -> None:
+    def __init__(self, clock: Clock, emit: Emit, address: str, ttl_sec: float = TTL_SEC) -> None:
         self.holder = f"{socket.gethostname()} process {os.getpid()} ({uuid.uuid4().hex[:8]})"
         self.address = address
+        self._ttl_sec = ttl_sec
         self._clock = clock
         self._emit = emit
-        self._epoch = 0
+        self.epoch = 0
+        self._proved_at = self._renewed_at = -math.inf
         self.time_before: datetime | None = None
         """The newest time that the dispatcher before this one gave out, once the claim is taken."""
 
+    @property
+    def claim_sec(self) -> float:
+        """How long the claim lasts that is not renewed."""
+        return self._ttl_sec
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether nobody else can have taken over, by our own monotonic clock: it counts from before the database was
+        asked to renew, and so ends before the row lapses."""
+        return self._clock.monotonic() < self._renewed_at + self.claim_sec
+
+    @property
+    def renew_in_sec(self) -> float:
+        """When an idle holder should renew again."""
+        return self._renewed_at + self._ttl_sec / _RENEWALS - self._clock.monotonic()
+
     async def take(self, engine: AsyncEngine, *, locked: bool) -> None:
-        """Become the dispatcher. `locked` says that a file's lock already keeps others away.
+        """Become the dispatcher, once a holder that shows no sign of life has lapsed. `locked` says that a file's lock
+        already keeps others away.
 
         Raises `AnotherDispatcher` as soon as the present holder shows that it lives.
         """
-        seen = await self._read(engine)
-        if seen is not None and seen.expires_at is not None and not locked:
-            seen = await self._watch(engine, seen)
-        self._epoch = 1 if seen is None else seen.epoch + 1
-        if not await self._replace(engine, seen):
-            raise AnotherDispatcher("a server that starts at the same moment", "an unknown address")
-        self.time_before = seen.last_time if seen else None
+        first: Holder | None = None
+        while not await self.take_if_free(engine, locked=locked):
+            seen = await self.look(engine)
+            if first is None and seen is not None:
+                first = seen
+                self._emit(DispatcherAwaited(seen.holder, seen.address, self.claim_sec))
+            if seen is not None and not seen.is_free and seen != first:
+                raise AnotherDispatcher(seen.holder, seen.address)
+            await asyncio.sleep(_WATCH_SEC)
+
+    async def take_if_free(self, engine: AsyncEngine, *, locked: bool = False) -> bool:
+        """Whether we are the dispatcher now. Nobody is, or was, under the same epoch, and no time that was given out
+        before is given out again."""
+        began = self._clock.monotonic()
+        ours = {"our_name": self.holder, "our_address": self.address, "claim_sec": self.claim_sec}
+        async with engine.begin() as connection:
+            await connection.execute(dialect.upsert(connection, dispatcher, keys=["name"], update=[]), {"name": ROW})
+            taken = (await connection.execute(_TAKE_LOCKED if locked else _TAKE, ours)).one_or_none()
+        if taken is None:
+            return False
+        self.epoch, self.time_before = taken
+        self._renewed_at = began
         self._clock.not_before(self.time_before)
+        return True
 
     async def prove(self, connection: AsyncConnection, now: datetime) -> None:
-        """Renew the claim inside a transaction; raises `DispatchLost` if another process has taken over."""
-        ours = {"our_name": self.holder, "our_epoch": self._epoch}
-        times = {"new_end": now + timedelta(seconds=LEASE_SEC), "new_time": now}
-        renewed = await connection.execute(_RENEW, ours | times)
+        """Renew the claim inside a transaction; raises `DispatchLost` if another process has taken over. From here to
+        the end of the transaction nobody can."""
+        self._proved_at = self._clock.monotonic()
+        ours = {"our_name": self.holder, "our_epoch": self.epoch}
+        renewed = await connection.execute(_RENEW, ours | {"claim_sec": self.claim_sec, "new_time": now})
         if renewed.rowcount != 1:
             raise DispatchLost("another server has taken over this database")
+
+    def renewed(self) -> None:
+        """The transaction that proved the claim is committed."""
+        self._renewed_at = self._proved_at
+
+    async def is_still_ours(self, connection: AsyncConnection) -> bool:
+        """Whether the row says so, be it that it has lapsed."""
+        seen = await read_holder(connection)
+        return seen is not None and (seen.holder, seen.epoch) == (self.holder, self.epoch)
 
     async def release(self, engine: AsyncEngine) -> None:
         """Let the next server start at once."""
         async with engine.begin() as connection:
-            await connection.execute(_GIVE_BACK, {"our_name": self.holder, "our_epoch": self._epoch})
+            await connection.execute(_GIVE_BACK, {"our_name": self.holder, "our_epoch": self.epoch})
 
-    async def _read(self, engine: AsyncEngine) -> Holder | None:
+    async def look(self, engine: AsyncEngine) -> Holder | None:
+        """Who dispatches, or did last; None before the first start."""
         async with engine.begin() as connection:
             return await read_holder(connection)
-
-    async def _watch(self, engine: AsyncEngine, seen: Holder) -> Holder:
-        """Wait until the holder renews (then raise), releases, or has been silent for long enough."""
-        self._emit(DispatcherAwaited(seen.holder, seen.address, LEASE_SEC))
-        end = self._clock.monotonic() + LEASE_SEC
-        while self._clock.monotonic() < end:
-            await asyncio.sleep(_WATCH_SEC)
-            found = await self._read(engine)
-            if found is not None and found.expires_at is None:
-                return found
-            if found != seen:
-                raise AnotherDispatcher(seen.holder, seen.address)
-        return seen
-
-    async def _replace(self, engine: AsyncEngine, seen: Holder | None) -> bool:
-        """Put our name where `seen` was; False if somebody else was faster."""
-        ours = {
-            "holder": self.holder,
-            "address": self.address,
-            "epoch": self._epoch,
-            "expires_at": self._clock.now() + timedelta(seconds=LEASE_SEC),
-        }
-        async with engine.begin() as connection:
-            if seen is None:
-                insert = dialect.upsert(connection, dispatcher, keys=["name"], update=[])
-                written = await connection.execute(insert.values(name=ROW, **ours))
-            else:
-                unchanged = dispatcher.c.expires_at.is_not_distinct_from(seen.expires_at)
-                here = (dispatcher.c.name == ROW, dispatcher.c.epoch == seen.epoch, unchanged)
-                written = await connection.execute(update(dispatcher).where(*here).values(ours))
-        return written.rowcount == 1
 
 
 async def read_holder(connection: AsyncConnection) -> Holder | None:
     """Who dispatches, or did last; None before the first start."""
-    c = dispatcher.c
-    wanted = select(c.holder, c.address, c.epoch, c.expires_at, c.last_time).where(c.name == ROW)
-    row = (await connection.execute(wanted)).one_or_none()
-    return None if row is None else Holder(*row)
+    row = (await connection.execute(_READ)).one_or_none()
+    return None if row is None or row.holder is None else Holder(*row)
 
 
 @asynccontextmanager
@@ -195,4 +224,4 @@ async def _holder_of(engines: Engines) -> Holder:
         async with engines.reader.begin() as connection:
             if (holder := await read_holder(connection)) is not None:
                 return holder
-    return Holder("a server that is just starting", "an address not known yet", 0, None, None)
+    return Holder("a server that is just starting", "an address not known yet", 0, None, is_free=False)

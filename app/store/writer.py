@@ -303,6 +303,7 @@ class Writer:
             with self._spans.span("commit"):
                 await connection.commit()
             self._commit_sec = self._clock.monotonic() - began
+            self._dispatcher.renewed()
         except BaseException:
             self._in_doubt = is_committing
             await self._give_up(connection, keep=not is_committing)

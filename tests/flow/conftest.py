@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from app.flow import finish
-from app.store import dispatcher, transaction
+from app.store import transaction
+from app.store.dispatcher import Dispatcher
 from app.store.schema import HOURLY
 from tests.databases import POSTGRES_URL, Database, Databases, SqliteDatabases, run_apart
 
@@ -88,7 +89,7 @@ def postgres(postgres_databases: Databases, kept: Kept) -> Iterator[Database]:
 @pytest.fixture(autouse=True)
 def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that was killed is not waited for, but in the tests that are about it."""
-    monkeypatch.setattr(dispatcher, "LEASE_SEC", 0.0)
+    monkeypatch.setattr(Dispatcher, "claim_sec", 0.0)
 
 
 @pytest.fixture(autouse=True)
