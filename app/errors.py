@@ -148,3 +148,7 @@ class Unavailable(FairlaneError):
     def __init__(self, why: str, retry_after: int = 1) -> None:
         super().__init__(why)
         self.retry_after = retry_after
+
+
+class NotDispatching(Unavailable):
+    """This replica does not dispatch, or does so no more: nothing was done, and another one can be asked."""

@@ -248,8 +248,38 @@ class RequestFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class StandingBy(Event):
+    """This replica answers, and another one dispatches."""
+
+    holder: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchBegun(Event):
+    """This replica dispatches, as the `epoch`th that has done so on this database."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchHandedOver(Event):
+    """This replica is about to end and has let another one go on dispatching."""
+
+    took_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardFailed(Event):
+    """The replica that dispatches was not reached, or broke off; the request is sent again if that can do no harm."""
+
+    address: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class DispatchTakenOver(Event):
-    """Another process dispatches on this database now; this one ends."""
+    """Another process dispatches on this database now, and this one no more."""
 
 
 Emit = Callable[[Event], None]

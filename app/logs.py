@@ -24,6 +24,7 @@ _LEVEL_OF: Final[dict[type[Event], str]] = {
     events.DifferenceMended: "warning",
     events.DispatcherAwaited: "warning",
     events.DispatchTakenOver: "error",
+    events.ForwardFailed: "debug",
     events.GroupCommitted: "debug",
     events.LeaseLapsed: "warning",
     events.LoopFailed: "error",
@@ -47,7 +48,11 @@ _LINES: Final[dict[type[Event], Callable[[Any], str]]] = {
     events.DispatcherAwaited: lambda e: (
         f"[STORE] {e.holder} at {e.address} holds this database; waiting up to {_sec(e.wait_sec)} for a sign of it"
     ),
-    events.DispatchTakenOver: lambda _: "[STORE] another server has taken over this database; ending",
+    events.DispatchTakenOver: lambda _: "[STORE] another server has taken over this database",
+    events.DispatchBegun: lambda e: f"[REPLICA] dispatching, epoch={e.epoch}",
+    events.DispatchHandedOver: lambda e: f"[REPLICA] handed over in {_ms(e.took_ms)}",
+    events.StandingBy: lambda e: f"[REPLICA] standing by; {e.holder} dispatches at {e.address}",
+    events.ForwardFailed: lambda e: f"[REPLICA] the dispatcher at {e.address} was not reached: {e.error}",
     events.SchedulerStarted: lambda e: f"[SCHEDULER] started with interval={e.interval_ms}ms",
     events.SchedulerStopped: lambda _: "[SCHEDULER] stopped",
     events.ServerListening: lambda e: f"[SERVER] listening on {e.host}:{e.port}",

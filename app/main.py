@@ -10,20 +10,20 @@ import resource
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
-from app.api.application import create_app
+from app.api.application import create_litestar
+from app.api.front import Front
 from app.api.protocol import Protocol
 from app.clock import Clock
 from app.errors import BadSettings, NotServed
 from app.events import (
     AdminKeyMissing,
-    DispatchTakenOver,
     Emit,
     Event,
     SchemaAhead,
@@ -32,17 +32,22 @@ from app.events import (
     ServerListening,
     ServerStopped,
 )
-from app.flow import retention, rollup
+from app.flow import replicas, retention, rollup
 from app.flow.audit.audit import audit
 from app.flow.core import Core, Phase
 from app.flow.dispatch import end_waiting, serve_soon, serve_waiting
 from app.flow.housekeeping import Housekeeper, Round
 from app.flow.memory import OrderAndMoves
+from app.flow.onlooker import Onlooker
 from app.flow.recover import recover
 from app.flow.tick import Ticker
 from app.flow.watch.division import DIVIDE_EVERY_SEC, divide_given
 from app.keys import without_secrets
 from app.metrics.meter import Meter
+from app.replica.forward import Forwarder
+from app.replica.life import Life
+from app.replica.reign import Reign
+from app.replica.switch import Switch
 from app.settings import Settings
 from app.spans import NO_SPANS, Spans
 from app.store import copies, keys, migrate
@@ -79,32 +84,69 @@ async def serve(settings: Settings, emit: Emit) -> int:
     with _bound_socket(settings) as listener:
         host, port = listener.getsockname()[:2]
         _refuse_to_serve_anybody(settings, host)
+        address = settings.advertise or _reached_at(host, port)
         async with (
             _traces(settings) as traces,
-            running(settings, emit, f"{host}:{port}", spans=traces or NO_SPANS) as service,
+            _replica(settings, emit, address, traces or NO_SPANS) as (life, application),
         ):
-            application = create_app(service.core, service.core.emit, service.meter.scrape)
-            await _warn_if_nobody_can_enter(service.core)
+            await _warn_if_nobody_can_enter(life.onlooker)
             served = traces.around(application) if traces else application
             server = _Server(_uvicorn_config(served), lambda: emit(ServerListening(host, port)))
             with _signals() as signals, _collecting_seldom():
                 serving = asyncio.create_task(server.serve(sockets=[listener]), name="server")
-                exit_code = await _until_asked_to_end(service.core, serving, signals, emit)
-                service.core.phase = Phase.DRAINING
-                end_waiting(service.core)
-                await service.ticker.stop()
-                await asyncio.gather(service.housekeeper.stop(), application.wait_idle(settings.shutdown_grace_sec))
+                living = asyncio.create_task(life.run(), name="replica")
+                exit_code = await _until_asked_to_end(living, serving, signals, emit)
+                await _left(life, living)
+                await asyncio.gather(life.rest(), application.wait_idle(settings.shutdown_grace_sec))
                 server.should_exit = True
                 await serving
+                await _ended(living)
     emit(ServerStopped())
     return exit_code
+
+
+@asynccontextmanager
+async def _replica(settings: Settings, emit: Emit, address: str, spans: Spans) -> AsyncIterator[tuple[Life, Front]]:
+    """One server on the database, and the application by which it serves all its life."""
+    meter = Meter(settings)
+    emit = _to_both(meter.hear, emit)
+    async with (
+        sole_owner(settings.database_url, synchronous=settings.sqlite_synchronous) as (engines, _),
+        AsyncExitStack() as stack,
+    ):
+        await _bring_up_to_date(settings, engines, emit)
+        clock = Clock()
+        dispatcher = Dispatcher(clock, emit, address, settings.leader_ttl_sec)
+        onlooker = Onlooker(settings, engines, dispatcher, clock, emit, spans)
+
+        meter.look_on(onlooker)
+
+        @asynccontextmanager
+        async def begin() -> AsyncIterator[Reign]:
+            core = Core(settings, engines, dispatcher, clock, emit, spans)
+            application = create_litestar(core, emit, meter.scrape)
+            async with _dispatching(core, meter) as service:
+                yield Reign(core, service.ticker, service.housekeeper, application)
+                meter.look_on(onlooker)
+
+        life = Life(onlooker, begin)
+        stack.push_async_callback(life.close)
+        forwarder = Forwarder(dispatcher.holder)
+        stack.push_async_callback(forwarder.close)
+        switch = Switch(life, forwarder, settings.leader_ttl_sec)
+        switch.standby = create_litestar(onlooker, emit, meter.scrape, switch.hand_on)
+        await life.start()
+        yield life, Front(switch, emit, clock, settings.hosts)
 
 
 @asynccontextmanager
 async def running(
     settings: Settings, emit: Emit, address: str, clock: Clock | None = None, spans: Spans = NO_SPANS
 ) -> AsyncIterator[Service]:
-    """The service without its HTTP side: migrated, recovered, dispatching and ticking by `clock`."""
+    """The service without its HTTP side: migrated, recovered, dispatching and ticking by `clock`. It does not stand by.
+
+    Raises what `serve` raises, and `AnotherDispatcher` also where another replica dispatches.
+    """
     meter = Meter(settings)
     emit = _to_both(meter.hear, emit)
     async with sole_owner(settings.database_url, synchronous=settings.sqlite_synchronous) as (engines, is_locked):
@@ -112,32 +154,38 @@ async def running(
         clock = clock or Clock()
         dispatcher = Dispatcher(clock, emit, address, settings.leader_ttl_sec)
         await dispatcher.take(engines.writer, locked=is_locked)
-        await _refuse_what_was_copied(engines, dispatcher)
-        core = Core(settings, engines, dispatcher, clock, emit, spans)
-        core.writer = _writer_of(core)
-        try:
-            await recover(core)
-        except Exception:
+        async with _dispatching(Core(settings, engines, dispatcher, clock, emit, spans), meter) as service:
+            yield service
+
+
+@asynccontextmanager
+async def _dispatching(core: Core, meter: Meter) -> AsyncIterator[Service]:
+    """What dispatches on a database that was just taken; at the end it is given back."""
+    await _refuse_what_was_copied(core.engines, core.dispatcher)
+    core.writer = _writer_of(core)
+    try:
+        await recover(core)
+    except Exception:
+        await _let_the_next_in(core)
+        raise
+    core.writer.start()
+    ticker = Ticker(core)
+    ticker.start()
+    housekeeper = Housekeeper(core, _rounds(core))
+    housekeeper.start()
+    meter.watch(core, housekeeper)
+    core.phase = Phase.SERVING
+    try:
+        yield Service(core, ticker, housekeeper, meter)
+    finally:
+        core.phase = Phase.DRAINING
+        end_waiting(core)
+        await housekeeper.stop()
+        await ticker.stop()
+        await core.spawned_work()
+        await core.writer.close()
+        if core.writer.lost is None:
             await _let_the_next_in(core)
-            raise
-        core.writer.start()
-        ticker = Ticker(core)
-        ticker.start()
-        housekeeper = Housekeeper(core, _rounds(settings))
-        housekeeper.start()
-        meter.watch(core, housekeeper)
-        core.phase = Phase.SERVING
-        try:
-            yield Service(core, ticker, housekeeper, meter)
-        finally:
-            core.phase = Phase.DRAINING
-            end_waiting(core)
-            await housekeeper.stop()
-            await ticker.stop()
-            await core.spawned_work()
-            await core.writer.close()
-            if core.writer.lost is None:
-                await _let_the_next_in(core)
 
 
 def _writer_of(core: Core) -> Writer:
@@ -159,14 +207,15 @@ async def _let_the_next_in(core: Core) -> None:
         await core.dispatcher.release(core.engines.writer)
 
 
-def _rounds(settings: Settings) -> tuple[Round, ...]:
+def _rounds(core: Core) -> tuple[Round, ...]:
     """The slow regular work of a service."""
-    return (
+    rounds = (
         Round("division", DIVIDE_EVERY_SEC, divide_given),
         Round("roll-up", rollup.EVERY_SEC, rollup.roll_up),
-        Round("audit", settings.audit_sec, audit),
+        Round("audit", core.settings.audit_sec, audit),
         Round("retention", retention.EVERY_SEC, retention.retire),
     )
+    return rounds if core.is_alone else (*rounds, Round(replicas.ROUND, core.dispatcher.renew_every_sec, replicas.beat))
 
 
 @asynccontextmanager
@@ -267,6 +316,14 @@ def _give_back_what_is_free() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+def _reached_at(host: str, port: int) -> str:
+    """Where other replicas find this one, if nobody says it; by the machine's name, if it listens at all addresses."""
+    where = ip_address(host)
+    if where.is_unspecified:
+        return f"{socket.gethostname()}:{port}"
+    return f"[{host}]:{port}" if where.version == 6 else f"{host}:{port}"
+
+
 def _refuse_to_serve_anybody(settings: Settings, host: str) -> None:
     """Raises `BadSettings` where others could do everything and nobody has said that they may."""
     if settings.keys == "auto" and not ip_address(host).is_loopback:
@@ -347,18 +404,28 @@ def _signals() -> Iterator[asyncio.Queue[signal.Signals]]:
             loop.remove_signal_handler(number)
 
 
+async def _left(life: Life, living: asyncio.Task[None]) -> None:
+    """The replica has let go of what another one can take, or has come to its end by itself."""
+    leaving = asyncio.create_task(life.leave(), name="leaving")
+    await asyncio.wait({leaving, living}, return_when=asyncio.FIRST_COMPLETED)
+    leaving.cancel()
+
+
+async def _ended(living: asyncio.Task[None]) -> None:
+    """Raises what it has come to its end by, if that was not we."""
+    living.cancel()
+    with suppress(asyncio.CancelledError):
+        await living
+
+
 async def _until_asked_to_end(
-    core: Core, serving: asyncio.Task[None], signals: asyncio.Queue[signal.Signals], emit: Emit
+    living: asyncio.Task[None], serving: asyncio.Task[None], signals: asyncio.Queue[signal.Signals], emit: Emit
 ) -> int:
     """Wait for a signal (0), or for what makes going on impossible (1)."""
     asked = asyncio.create_task(signals.get(), name="signal")
-    lost = asyncio.create_task(core.writer.lost_event.wait(), name="dispatch lost")
-    await asyncio.wait({asked, lost, serving}, return_when=asyncio.FIRST_COMPLETED)
-    lost.cancel()
+    await asyncio.wait({asked, living, serving}, return_when=asyncio.FIRST_COMPLETED)
     if asked.done():
         emit(ServerDraining(asked.result().name))
         return 0
     asked.cancel()
-    if core.writer.lost is not None:
-        emit(DispatchTakenOver())
     return 1

@@ -17,6 +17,7 @@ _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", 
 
 
 _HOST_NAME: Final = re.compile(r"[0-9a-z_-]+(\.[0-9a-z_-]+)*")
+_PLACE: Final = re.compile(r"([0-9A-Za-z._-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
 
 
 class _Unusable(ValueError):
@@ -112,6 +113,14 @@ def _ttl(raw: str) -> float:
     return seconds
 
 
+def _place(raw: str) -> str | None:
+    if raw == "none":
+        return None
+    if not (found := _PLACE.fullmatch(raw)) or not 1 <= int(found["port"]) <= 65535:
+        raise _Unusable("host:port, as in 10.0.0.7:8080 or [fd00::7]:8080")
+    return raw
+
+
 def _setting(default: str, parse: Callable[[str], Any], means: str, *, none: str = "none") -> Any:
     """`none` is the word for None."""
     return field(metadata={"default": default, "parse": parse, "means": means, "none": none})
@@ -161,6 +170,9 @@ class Settings:
     )
     leader_ttl_sec: float = _setting(
         "5", _ttl, "seconds after which another replica takes over from a dispatcher that is silent (Postgres)"
+    )
+    advertise: str | None = _setting(
+        "none", _place, "host:port at which other replicas reach this one; none: where it listens"
     )
     log_format: str = _setting(
         "auto", _one_of("auto", "console", "json"), "console, json, or auto: console on a terminal"

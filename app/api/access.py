@@ -28,6 +28,8 @@ BY_COOKIE: Final = "by_cookie"
 ONLY_WHILE_SERVING: Final = "only_while_serving"
 """Marks, given to the route as a keyword, what brings new work: not while the service starts or drains."""
 
+_CLOSED: Final = frozenset({Phase.STARTING, Phase.DRAINING})
+
 _EVERYBODY: Final = None
 _ADMINS: Final = frozenset({Role.ADMIN})
 _READERS: Final = frozenset({Role.READER, Role.ADMIN})
@@ -108,7 +110,7 @@ class Gate:
         core: Core = scope["litestar_app"].state.core
         http = cast("HTTPScope", scope)  # nothing else is served
         scope["auth"] = await _admitted(core, http) if core.settings.keys == "required" else ANYONE
-        if core.phase is not Phase.SERVING and scope["route_handler"].opt.get(ONLY_WHILE_SERVING):
+        if core.phase in _CLOSED and scope["route_handler"].opt.get(ONLY_WHILE_SERVING):
             raise Unavailable(f"the service is {core.phase}; send this again in a moment")
         await self._app(scope, receive, send)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from litestar.router import Router
 from app.api import events, jobs, keys, service, tenants, workers
 from app.api.access import Gate, require_every_route
 from app.api.document import KEY_SCHEME, Document
+from app.api.elsewhere import ANYWHERE, Elsewhere, HandOn
 from app.api.errors import NoSuchPath, error_handler
 from app.api.front import Front
 from app.api.guards import refuse_unread
@@ -29,13 +31,15 @@ _DOCUMENT_PATH: Final = "/schema"
 
 
 def create_app(core: Core, emit: Emit, scrape: service.Scrape = service.nothing_measured) -> Front:
-    """What the server runs. It takes no part in the lifespan: `core` is started and stopped by who built it.
+    """A whole application. It takes no part in the lifespan: `core` is started and stopped by who built it.
     `scrape` is asked for the metrics."""
     return Front(create_litestar(core, emit, scrape), emit, core.clock, core.settings.hosts)
 
 
-def create_litestar(core: Core, emit: Emit, scrape: service.Scrape = service.nothing_measured) -> Litestar:
-    """The application behind the front."""
+def create_litestar(
+    core: Core, emit: Emit, scrape: service.Scrape = service.nothing_measured, hand_on: HandOn | None = None
+) -> Litestar:
+    """The application behind the front. `hand_on` takes what only who dispatches can answer, where `core` does not."""
     app = Litestar(
         [
             *jobs.HANDLERS,
@@ -53,7 +57,7 @@ def create_litestar(core: Core, emit: Emit, scrape: service.Scrape = service.not
         },
         exception_handlers={Exception: error_handler(emit)},
         logging_config=None,
-        middleware=[Gate],
+        middleware=[Gate] if hand_on is None else [Gate, partial(Elsewhere, hand_on=hand_on)],
         openapi_config=_document(),
         pdb_on_exception=False,
         request_class=CheckedRequest,
@@ -70,7 +74,11 @@ def _document() -> OpenAPIConfig:
         title="Fairlane",
         version=version("fairlane"),
         openapi_router=Router(
-            _DOCUMENT_PATH, route_handlers=[], include_in_schema=False, before_request=_only_the_document
+            _DOCUMENT_PATH,
+            route_handlers=[],
+            include_in_schema=False,
+            before_request=_only_the_document,
+            opt={ANYWHERE: True},
         ),
         operation_id_creator=lambda handler, _, __: handler.handler_name,
         render_plugins=[Document()],

@@ -25,6 +25,7 @@ from app.errors import (
     KeyReused,
     NoKey,
     NotAllowed,
+    NotDispatching,
     NotFound,
     RateLimited,
     TooManyQueued,
@@ -98,6 +99,9 @@ class ClientGone(FairlaneError):
     def __init__(self) -> None:
         super().__init__("the client hung up")
 
+
+ROLE: Final = "fairlane-role"
+"""The header that tells another replica that nothing was done, for this one does not dispatch."""
 
 FAULT: Final = 500
 _STATUSES: Final[Mapping[type[Exception], int]] = {
@@ -175,6 +179,8 @@ def _headers(error: Exception) -> dict[str, str]:
     match error:
         case WrongMethod(allowed=allowed):
             return {"allow": allowed}
+        case NotDispatching(retry_after=seconds):
+            return {"retry-after": str(seconds), ROLE: "standby"}
         case NoKey():
             return {"www-authenticate": 'Bearer realm="fairlane"'}
         case RateLimited(retry_after=seconds) | TooManyTries(retry_after=seconds) | Unavailable(retry_after=seconds):

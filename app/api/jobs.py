@@ -84,7 +84,7 @@ async def submit_batch(request: CheckedRequest, data: JSONBody[BatchBody]) -> Re
     return _stored(BatchAnswer(jobs=[JobAnswer.of(each.job) for each in submitted]), replayed)
 
 
-@get("/jobs", **documented(Unavailable, query=ListQuery, answers={HTTP_200_OK: NEXT_PAGE}))
+@get("/jobs", answered_anywhere=True, **documented(Unavailable, query=ListQuery, answers={HTTP_200_OK: NEXT_PAGE}))
 async def list_jobs(request: CheckedRequest) -> Response[list[JobAnswer]]:
     """List jobs by when they were submitted. `Link` leads to the next page until there is none."""
     query = request.query(ListQuery)
@@ -97,13 +97,13 @@ async def list_jobs(request: CheckedRequest) -> Response[list[JobAnswer]]:
     return answer
 
 
-@get("/jobs/{job_id:str}", **documented(NotFound, Unavailable))
+@get("/jobs/{job_id:str}", answered_anywhere=True, **documented(NotFound, Unavailable))
 async def get_job(request: CheckedRequest, job_id: FromPath[str]) -> JobAnswer:
     """Look at one job."""
     return JobAnswer.of(await look.get_job(request.core, job_id))
 
 
-@get("/jobs/{job_id:str}/attempts", **documented(NotFound, Unavailable))
+@get("/jobs/{job_id:str}/attempts", answered_anywhere=True, **documented(NotFound, Unavailable))
 async def list_attempts(request: CheckedRequest, job_id: FromPath[str]) -> list[AttemptAnswer]:
     """List a job's ended attempts, first to last."""
     return [AttemptAnswer.of(attempt) for attempt in await look.list_attempts(request.core, job_id)]

@@ -769,4 +769,11 @@ class NewKeyAnswer(KeyAnswer):
 class HealthAnswer(Answer):
     """All is well."""
 
-    status: Literal["live", "ready"]
+    status: Literal["live"]
+
+
+class ReadyAnswer(Answer):
+    """Requests are served."""
+
+    status: Literal["ready"]
+    role: Annotated[str, Meta(description="Whether this replica is the `dispatcher`, or `standby`.")]

@@ -11,7 +11,7 @@ from litestar.status_codes import HTTP_200_OK
 
 from app.api.document import METRICS, documented
 from app.api.request import CheckedRequest
-from app.api.schemas import HealthAnswer
+from app.api.schemas import HealthAnswer, ReadyAnswer
 from app.errors import Unavailable
 
 Scrape: TypeAlias = Callable[[str], Awaitable[tuple[str, bytes]]]
@@ -23,7 +23,7 @@ async def nothing_measured(accept: str) -> tuple[str, bytes]:  # noqa: ARG001 - 
     return "text/plain; charset=utf-8", b""
 
 
-@get("/health/live", **documented(Unavailable, needs_key=False))
+@get("/health/live", answered_anywhere=True, **documented(Unavailable, needs_key=False))
 async def is_live(request: CheckedRequest) -> HealthAnswer:
     """Whether the loops turn."""
     health = request.core.health()
@@ -32,16 +32,16 @@ async def is_live(request: CheckedRequest) -> HealthAnswer:
     return HealthAnswer(status="live")
 
 
-@get("/health/ready", **documented(Unavailable, needs_key=False))
-async def is_ready(request: CheckedRequest) -> HealthAnswer:
+@get("/health/ready", answered_anywhere=True, **documented(Unavailable, needs_key=False))
+async def is_ready(request: CheckedRequest) -> ReadyAnswer:
     """Whether requests are served; if not, the error says what stands in the way."""
     health = request.core.health()
     if not health.ready:
         raise Unavailable(health.why)
-    return HealthAnswer(status="ready")
+    return ReadyAnswer(status="ready", role=request.core.role)
 
 
-@get("/metrics", **documented(also={HTTP_200_OK: METRICS}))
+@get("/metrics", answered_anywhere=True, **documented(also={HTTP_200_OK: METRICS}))
 async def metrics(request: CheckedRequest, scrape: NamedDependency[Scrape]) -> Response[bytes]:
     """What Prometheus reads: in its text format, or as OpenMetrics if `Accept` says so."""
     media_type, text = await scrape(",".join(request.headers.getall("Accept", [])))

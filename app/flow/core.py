@@ -36,6 +36,7 @@ from app.scheduling.leases import Lease, Leases
 from app.scheduling.scheduler import Policy, QueuedJob, Scheduler, step_units
 from app.settings import Settings
 from app.spans import NO_SPANS, Spans
+from app.store.dialect import SQLITE
 from app.store.dispatcher import Dispatcher
 from app.store.engine import Engines
 from app.store.session import Connection, reading
@@ -61,6 +62,7 @@ class Phase(StrEnum):
     STARTING = "starting"
     SERVING = "serving"
     DRAINING = "draining"
+    STANDING_BY = "standing by"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class Core:
     """One dispatching service, without its HTTP side. `writer` serves once `recover` has filled memory."""
 
     writer: Writer
+    role = "dispatcher"
 
     def __init__(
         self,
@@ -127,6 +130,11 @@ class Core:
         self.can_read = True
         self._next_tick_at = math.inf
         self._due_sooner = asyncio.Event()
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other replica can be there: a file has one server."""
+        return self.engines.dialect == SQLITE
 
     @asynccontextmanager
     async def reading(self, *, patient: bool = False) -> AsyncIterator[Connection]:

@@ -44,11 +44,11 @@ class Housekeeper:
         """Begin."""
         self._tasks = [asyncio.create_task(self._turn(each), name=each.name) for each in self._rounds]
 
-    async def stop(self) -> None:
+    async def stop(self, within_sec: float = END_SEC) -> None:
         """No more rounds. Those at work are finished if that is soon, and else cut, as a kill would."""
         self._stopping.set()
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=END_SEC)
+            _, late = await asyncio.wait(self._tasks, timeout=within_sec)
             for task in late:
                 task.cancel()
             await asyncio.wait(self._tasks)

@@ -21,7 +21,6 @@ from app.flow.finish import end_if_ended
 from app.flow.moves import Moved
 from app.scheduling.job import Job, State
 from app.store import jobs, queues
-from app.store.dialect import SQLITE
 from app.store.transaction import Transaction
 from app.store.writer import Redo
 
@@ -175,13 +174,13 @@ class Ticker:
     async def _renew(self) -> None:
         """Show that this process lives, where no lock on a file does; every transaction renews."""
         core = self._core
-        if core.engines.dialect != SQLITE and core.dispatcher.renew_in_sec <= 0:
+        if not core.is_alone and core.dispatcher.renew_in_sec <= 0:
             await core.write(_nothing)
 
     async def _pause(self) -> float:
         core = self._core
         pause = core.settings.tick_ms / 1000
-        if core.engines.dialect != SQLITE:
+        if not core.is_alone:
             pause = min(pause, core.dispatcher.renew_in_sec)
         async with core.reading() as connection:
             due = await jobs.next_due(connection, without=self._skipped())

@@ -17,8 +17,15 @@ from app.scheduling.job import State
 _VERSION: Final = version("fairlane")
 
 
+def gauges_of_any(core: Core) -> Iterator[GaugeMetricFamily]:
+    """What there is to tell of every replica."""
+    yield _one("ready", "1 while requests are served, as /health/ready says.", core.health().ready)
+    yield _one("dispatching", "1 while this replica dispatches, 0 while it stands by.", core.role == "dispatcher")
+    yield _build(core)
+
+
 def gauges(core: Core, housekeeper: Housekeeper) -> Iterator[GaugeMetricFamily]:
-    """All of them, as they are now."""
+    """All others, as they are now."""
     yield _jobs(core)
     yield _oldest_wait(core)
     yield from _loops(core, housekeeper)
@@ -29,8 +36,6 @@ def gauges(core: Core, housekeeper: Housekeeper) -> Iterator[GaugeMetricFamily]:
         "writer_busy_seconds", "Since when the group at work is at it; 0 if there is none.", core.writer.busy_sec
     )
     yield _one("writer_in_doubt", "1 while the outcome of the last commit is unknown.", core.writer.is_in_doubt)
-    yield _one("ready", "1 while requests are served, as /health/ready says.", core.health().ready)
-    yield _build(core)
 
 
 def _one(name: str, means: str, value: float) -> GaugeMetricFamily:

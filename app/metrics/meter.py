@@ -17,7 +17,7 @@ from app.flow.housekeeping import Housekeeper
 from app.flow.moves import Ended, Moved
 from app.flow.watch.few_names import FewNames
 from app.metrics.exposition import write
-from app.metrics.gauges import gauges
+from app.metrics.gauges import gauges, gauges_of_any
 from app.metrics.instruments import Instruments
 from app.metrics.tenants import Tenants
 from app.scheduling.job import State
@@ -38,7 +38,7 @@ class Meter:
         names = FewNames(settings.metrics_tenants)
         self._tenants = Tenants(names, self._instruments.registry) if settings.metrics_tenants else None
         self._core: Core
-        self._housekeeper: Housekeeper
+        self._housekeeper: Housekeeper | None = None
         self._heard: Mapping[type[Event], Callable[[Any], None]] = {
             events.DifferenceMended: lambda e: self._instruments.audit_differences().inc(e.count),
             events.GroupCommitted: self._committed,
@@ -64,6 +64,10 @@ class Meter:
         for loop in (*_LOOPS, *housekeeper.ages()):
             self._instruments.loop_failures(loop)
         core.moves.listen(self.follow)
+
+    def look_on(self, onlooker: Core) -> None:
+        """There is nothing in memory to measure: this replica stands by. What was counted stays."""
+        self._core, self._housekeeper = onlooker, None
 
     def hear(self, event: Event) -> None:
         """Something happened."""
@@ -95,6 +99,9 @@ class Meter:
         return await asyncio.to_thread(lambda: write(self._with_the_rest(now), accept))
 
     def _gauges(self) -> Iterator[Metric]:
+        yield from gauges_of_any(self._core)
+        if self._housekeeper is None:
+            return
         yield from gauges(self._core, self._housekeeper)
         if self._tenants is not None:
             yield from self._tenants.gauges(self._core.counts)

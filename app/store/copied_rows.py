@@ -43,6 +43,7 @@ COPIED: Final = (tenants, queues, lanes, jobs, job_attempts, api_keys, rollups, 
 
 NOT_COPIED: Final = {
     "dispatcher": "who dispatches there is each database's own; the newest time given out is handed on",
+    "replicas": "the servers on a database are its own, and none is there while it is copied",
     "copies": "what a database was copied from or into is its own past",
 }
 """What stays behind, and why."""

@@ -27,7 +27,7 @@ from app.settings import without_password
 from app.store import copies, dialect, migrate
 from app.store.copied_rows import COPIED, TABLES, CopiedTable, NoCopy, words_of
 from app.store.copies import Direction, Mark, Position
-from app.store.dispatcher import Dispatcher, read_holder, sole_owner
+from app.store.dispatcher import FOR_A_COPY, Dispatcher, read_holder, sole_owner
 from app.store.engine import Address, Engines, Timeouts, open_engines, parse_url
 from app.store.sameness import Digest
 from app.store.schema import queues, rollups
@@ -220,7 +220,7 @@ async def _holding(place: _Place, clock: Clock, tell: Tell, besides: _Side | Non
         if isinstance(event, DispatcherAwaited):
             tell(Step(f"waiting whether {event.holder} still uses {place.called}"))
 
-    dispatcher = Dispatcher(clock, emit, "nothing, for it copies")
+    dispatcher = Dispatcher(clock, emit, FOR_A_COPY)
     async with AsyncExitStack() as stack:
         with place.naming():
             engines, is_locked = await stack.enter_async_context(sole_owner(place.url, timeouts=_PATIENCE))

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Final
 
@@ -27,11 +28,15 @@ from app.errors import AnotherDispatcher, DispatchLost
 from app.events import DispatcherAwaited, Emit
 from app.store import dialect
 from app.store.engine import Engines, Timeouts, open_engines, parse_url
+from app.store.replicas import Replica
 from app.store.schema import dispatcher
 
 ROW: Final = "main"
 TTL_SEC: Final = 5.0
 """How long a claim lasts that is not renewed, where no setting says otherwise."""
+
+FOR_A_COPY: Final = "nothing, for it copies"
+"""The address of a holder that serves nobody: it keeps servers away from a database that is being copied."""
 
 _RENEWALS: Final = 5
 """So often an idle holder renews in the time that its claim lasts."""
@@ -105,11 +110,14 @@ class Dispatcher:
     def __init__(self, clock: Clock, emit: Emit, address: str, ttl_sec: float = TTL_SEC) -> None:
         self.holder = f"{socket.gethostname()} process {os.getpid()} ({uuid.uuid4().hex[:8]})"
         self.address = address
+        self.me = Replica(self.holder, address, version("fairlane"), clock.shown())
         self._ttl_sec = ttl_sec
         self._clock = clock
         self._emit = emit
         self.epoch = 0
         self._proved_at = self._renewed_at = -math.inf
+        self.since: datetime | None = None
+        """When the claim was taken last."""
         self.time_before: datetime | None = None
         """The newest time that the dispatcher before this one gave out, once the claim is taken."""
 
@@ -125,9 +133,14 @@ class Dispatcher:
         return self._clock.monotonic() < self._renewed_at + self.claim_sec
 
     @property
+    def renew_every_sec(self) -> float:
+        """How often an idle holder renews."""
+        return self._ttl_sec / _RENEWALS
+
+    @property
     def renew_in_sec(self) -> float:
         """When an idle holder should renew again."""
-        return self._renewed_at + self._ttl_sec / _RENEWALS - self._clock.monotonic()
+        return self._renewed_at + self.renew_every_sec - self._clock.monotonic()
 
     async def take(self, engine: AsyncEngine, *, locked: bool) -> None:
         """Become the dispatcher, once a holder that shows no sign of life has lapsed. `locked` says that a file's lock
@@ -158,6 +171,7 @@ class Dispatcher:
         self.epoch, self.time_before = taken
         self._renewed_at = began
         self._clock.not_before(self.time_before)
+        self.since = self._clock.now()
         return True
 
     async def prove(self, connection: AsyncConnection, now: datetime) -> None:

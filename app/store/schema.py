@@ -307,6 +307,20 @@ dispatcher: Final = Table(
     sqlite_strict=True,
 )
 
+# The servers on this database, as each says of itself: `app.store.replicas`.
+replicas: Final = Table(
+    "replicas",
+    metadata,
+    Column("name", PlainText, primary_key=True),
+    Column("address", PlainText, nullable=False),
+    Column("version", PlainText, nullable=False),
+    Column("started_at", Moment, nullable=False),
+    Column("last_seen_at", Moment, nullable=False),
+    Column("dispatching_since", Moment),
+    *_times("started_at", "last_seen_at", "dispatching_since"),
+    sqlite_strict=True,
+)
+
 api_keys: Final = Table(
     "api_keys",
     metadata,

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.clock import Clock
-from app.errors import DispatchLost, FairlaneError, Unavailable
+from app.errors import DispatchLost, FairlaneError, NotDispatching, Unavailable
 from app.events import Emit, GroupCommitted, LoopFailed, WriterFailed
 from app.spans import NO_SPANS, Spans
 from app.store import dialect
@@ -175,9 +175,9 @@ class Writer:
 
     def _queue(self, write: Write) -> asyncio.Future[Any]:
         if self._closing:
-            raise Unavailable("the service is shutting down")
+            raise NotDispatching("the service is shutting down")
         if self._lost is not None:
-            raise Unavailable(str(self._lost))
+            raise NotDispatching(str(self._lost))
         self._waiting.append(write)
         self._wake.set()
         return write.future
@@ -381,10 +381,11 @@ class Writer:
             raise Redo from error
 
     def _fail_group(self, group: Sequence[Write], error: Exception) -> None:
+        kind = Unavailable
         if isinstance(error, DispatchLost):
-            self._lost = error
+            self._lost, kind = error, NotDispatching
             self.lost_event.set()
         self._emit(WriterFailed(f"{type(error).__name__}: {error}", len(group)))
         why = str(error) if isinstance(error, FairlaneError) else "the database cannot be written right now"
         for item in group:
-            item.refuse(Unavailable(why))
+            item.refuse(kind(why))

@@ -781,9 +781,9 @@ class TestPathsAndMethods:
 
 class TestService:
     async def test_health(self, client: httpx.AsyncClient) -> None:
-        for probe in ("live", "ready"):
+        for probe, more in (("live", {}), ("ready", {"role": "dispatcher"})):
             answer = await client.get(f"/health/{probe}")
-            assert (answer.status_code, answer.json()) == (200, {"status": probe})
+            assert (answer.status_code, answer.json()) == (200, {"status": probe} | more)
 
     async def test_the_document_is_json_and_lists_statuses(self, client: httpx.AsyncClient) -> None:
         answer = await client.get("/schema")

@@ -11,7 +11,7 @@ import pytest
 
 from app import main
 from app.clock import Clock
-from app.errors import AnotherDispatcher, DispatchLost, Unavailable
+from app.errors import AnotherDispatcher, DispatchLost, NotDispatching, Unavailable
 from app.events import DispatcherAwaited, WriterFailed
 from app.flow.core import Core
 from app.flow.look import JobFilter, list_jobs
@@ -195,7 +195,7 @@ async def test_who_was_taken_over_writes_no_more_and_says_so(database: Database)
 
         answers = await in_one_group(core, running_.submit(name="lost"), running_.claim(), running_.submit("new"))
 
-        assert [type(answer) for answer in answers] == [Unavailable] * 3
+        assert [type(answer) for answer in answers] == [NotDispatching] * 3
         assert all("taken over" in str(answer) for answer in answers)
         assert isinstance(core.writer.lost, DispatchLost)
         assert core.writer.lost_event.is_set()
@@ -254,7 +254,7 @@ async def test_what_waits_while_the_dispatch_is_lost_is_refused_too(postgres: Da
             stopped.open()
             answers = await answers_of([first, *later])
 
-        assert [type(answer) for answer in answers] == [Unavailable] * 4
+        assert [type(answer) for answer in answers] == [NotDispatching] * 4
         assert await postgres.value("SELECT count(*) FROM jobs") == 0
 
 

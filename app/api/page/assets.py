@@ -41,7 +41,7 @@ def asset_url(name: str) -> str:
     return _ASSETS[name].url
 
 
-@get("/page/static/{version:str}/{name:str}", include_in_schema=False)
+@get("/page/static/{version:str}/{name:str}", answered_anywhere=True, include_in_schema=False)
 async def get_asset(version: FromPath[str], name: FromPath[str]) -> Response[bytes]:
     """One of the page's files."""
     asset = _BY_URL.get(f"/page/static/{version}/{name}")

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from app.errors import NoKey, Unavailable
 from app.flow.access.keyring import FRESH_SEC, Known
-from app.flow.core import Core
+from app.flow.core import Core, Phase
 from app.keys import Holder, Key
 from app.store import keys
 from app.store.keys import KeyRow
@@ -76,7 +76,7 @@ async def _look(core: Core, key_id: str) -> KeyRow | None:
 
 
 def _note_use(core: Core, known: Known) -> None:
-    if core.keyring.is_to_be_noted(known):
+    if core.phase is not Phase.STANDING_BY and core.keyring.is_to_be_noted(known):
         core.spawn(_write_use(core, known.row.id), "use of a key")
 
 

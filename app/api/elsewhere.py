@@ -1,0 +1,92 @@
+"""What a replica that stands by does with a request that it cannot answer itself: once its sender is known to be let in
+and its body is there, it is handed on to the one that dispatches."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, cast
+
+from litestar.types import ASGIApp, HTTPReceiveMessage, HTTPScope, Receive, Scope, Send
+
+from app.api.request import CheckedRequest
+from app.errors import NotDispatching
+
+ANYWHERE: Final = "answered_anywhere"
+"""Marks what every replica answers by itself: the database is all that it needs."""
+
+FORWARDED: Final = b"fairlane-forwarded"
+"""The header by which a replica sees that a request has come from another: it is never handed on again."""
+
+RECEIVED: Final = "received"
+"""Where the scope as the server handed it on is kept in the one that the application works on."""
+
+_SAFE_TO_REPEAT: Final = frozenset({"GET", "HEAD", "PUT", "PATCH", "DELETE"})
+_REPEATABLE_POSTS: Final = frozenset(
+    {
+        "/jobs/{job_id}/cancel",
+        "/jobs/{job_id}/start",
+        "/jobs/{job_id}/heartbeat",
+        "/jobs/{job_id}/complete",
+        "/jobs/{job_id}/fail",
+        "/jobs/{job_id}/release",
+        "/jobs/finish",
+        "/jobs/heartbeat",
+        "/tenants/{name}/erase",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request as it came in, with all of its body. `may_repeat` is whether to send it twice does no more than to send
+    it once."""
+
+    scope: HTTPScope
+    body: bytes
+    may_repeat: bool
+
+    def receiving(self, receive: Receive) -> Receive:
+        """What an application receives that is handed this call: the body once more, then what comes after it."""
+        body: list[HTTPReceiveMessage] = [{"type": "http.request", "body": self.body, "more_body": False}]
+
+        async def replayed() -> Any:
+            return body.pop() if body else await receive()
+
+        return replayed
+
+
+HandOn: TypeAlias = Callable[[Call, Receive, Send], Awaitable[None]]
+"""Has a call answered by the replica that dispatches. Raises `Unavailable`."""
+
+
+class Elsewhere:
+    """The middleware behind the gate of a replica that stands by."""
+
+    def __init__(self, app: ASGIApp, hand_on: HandOn) -> None:
+        self._app = app
+        self._hand_on = hand_on
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raises `NotDispatching` for what was handed on already, and what `HandOn` raises."""
+        if scope["route_handler"].opt.get(ANYWHERE):
+            await self._app(scope, receive, send)
+            return
+        if any(name == FORWARDED for name, _ in scope["headers"]):
+            raise NotDispatching("this replica does not dispatch")
+        request = CheckedRequest(scope, receive, send)
+        await self._hand_on(await _call_of(request), receive, send)
+
+
+async def _call_of(request: CheckedRequest) -> Call:
+    scope = cast("dict[str, Any]", request.scope)
+    body = await request.received()
+    has_key = any(name == b"idempotency-key" for name, _ in scope["headers"])
+    may_repeat = scope["method"] in _SAFE_TO_REPEAT or has_key or scope["path_template"] in _REPEATABLE_POSTS
+    return Call(scope[RECEIVED], body, may_repeat)
+
+
+def keep_as_received(scope: Scope) -> None:
+    """Keep what the server has handed on: the application puts its own things into the scope."""
+    kept = cast("dict[str, Any]", scope)
+    kept[RECEIVED] = dict(kept)

@@ -1,0 +1,122 @@
+"""One hop over HTTP, to the replica that dispatches: the request as it came, the answer as it comes."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import httpx
+from litestar.types import Send
+
+from app.api.elsewhere import FORWARDED, Call
+from app.api.errors import ROLE
+
+_CONNECT_SEC: Final = 1.0
+_IDLE_SEC: Final = 2.0
+"""Sooner than the other side hangs up on an idle connection: what is sent at that moment would be lost."""
+
+_MOST_IDLE: Final = 64
+_STANDBY: Final = 503
+
+_OF_ONE_HOP: Final = frozenset(
+    {
+        b"connection",
+        b"content-length",
+        b"expect",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+"""RFC 9110, 7.6.1; the length of a body is told anew."""
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class NotTaken(Exception):
+    """Nothing was done: the connection could not be made, or who answered does not dispatch."""
+
+
+class BrokenOff(Exception):
+    """It was sent, and no answer came, or not all of it: nobody knows what was done."""
+
+
+class Forwarder:
+    """Hands calls on. Connections are kept, and belong to no client."""
+
+    def __init__(self, name: str) -> None:
+        """`name` is what the other side is told of who hands it on."""
+        self._name = name.encode("ascii", "replace")
+        # Replicas speak plain HTTP to each other; a context that could verify would read all certificates at the start.
+        self._transport = httpx.AsyncHTTPTransport(
+            verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+            trust_env=False,
+            limits=httpx.Limits(max_keepalive_connections=_MOST_IDLE, keepalive_expiry=_IDLE_SEC),
+        )
+
+    async def close(self) -> None:
+        """Hang up on everybody."""
+        await self._transport.aclose()
+
+    async def forward(self, address: str, call: Call, send: Send) -> None:
+        """Have `call` answered at `address`. Raises `NotTaken`, `BrokenOff`; if that is raised after the answer has
+        begun, what was sent of it is all that there is."""
+        try:
+            response = await self._transport.handle_async_request(self._request(address, call))
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            raise NotTaken(_told(error)) from error
+        except httpx.TransportError as error:
+            raise BrokenOff(_told(error)) from error
+        try:
+            await _pass_on(response, send)
+        finally:
+            await response.aclose()
+
+    def _request(self, address: str, call: Call) -> httpx.Request:
+        scope = call.scope
+        target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+        headers = [*_end_to_end(scope["headers"]), (FORWARDED, self._name)]
+        if call.body or scope["method"] in ("POST", "PUT", "PATCH"):
+            headers.append((b"content-length", str(len(call.body)).encode()))
+        timeouts = {"connect": _CONNECT_SEC, "pool": None, "read": None, "write": None}
+        return httpx.Request(
+            scope["method"],
+            f"http://{address}/",
+            headers=headers,
+            content=call.body,
+            extensions={"target": target, "timeout": timeouts},
+        )
+
+
+async def _pass_on(response: httpx.Response, send: Send) -> None:
+    if response.status_code == _STANDBY and ROLE in response.headers:
+        raise NotTaken("it does not dispatch")
+    headers = [*_end_to_end(response.headers.raw, also=b"date"), *_length(response.headers.raw)]
+    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+    try:
+        async for chunk in response.stream:  # type: ignore[union-attr] # an asynchronous one gives no other
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    except httpx.TransportError as error:
+        raise BrokenOff(_told(error)) from error
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _end_to_end(headers: Iterable[tuple[bytes, bytes]], also: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+    """Those that are meant for the other end, with names in lower case."""
+    lowered = [(name.lower(), value) for name, value in headers]
+    named = {name.strip().lower() for key, value in lowered if key == b"connection" for name in value.split(b",")}
+    return ((name, value) for name, value in lowered if name not in _OF_ONE_HOP | named and name != also)
+
+
+def _length(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    return ((name.lower(), value) for name, value in headers if name.lower() == b"content-length")
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__} {error}".strip()

@@ -1,0 +1,238 @@
+"""The life of a replica: it stands by until nobody dispatches, dispatches until another has taken over or it is asked
+to end, and stands by again."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from typing import Final, TypeAlias
+
+from app.errors import AnotherDispatcher, DispatchLost, NotServed
+from app.events import DispatchBegun, DispatchHandedOver, DispatchTakenOver, LoopFailed, StandingBy
+from app.flow.onlooker import Onlooker
+from app.replica.reign import Reign
+from app.store import replicas
+from app.store.answers import ANSWER_SEC
+from app.store.dialect import is_unavailable
+from app.store.dispatcher import FOR_A_COPY, Holder
+
+Begin: TypeAlias = Callable[[], AbstractAsyncContextManager[Reign]]
+"""Begins to dispatch, for who has just taken the row; at its end the row is given back."""
+
+LOOK_EVERY_SEC: Final = 0.1
+_RETRY_SEC: Final = 1.0
+_GRACE_SEC: Final = 1.0
+"""A dispatcher that was followed may still answer what it has done before: so long."""
+
+
+class Life:
+    """What this replica is at the moment: `reign` while it dispatches; `holder` is who does so otherwise, as far as it
+    has seen."""
+
+    def __init__(self, onlooker: Onlooker, begin: Begin) -> None:
+        self.onlooker = onlooker
+        self.reign: Reign | None = None
+        self.holder: Holder | None = None
+        self.superseded = _future()
+        """Done some time after another has followed `holder`: who was asked before answers no more."""
+        self._begin = begin
+        self._dispatcher = onlooker.dispatcher
+        self._me = self._dispatcher.me
+        self._writer = onlooker.engines.writer  # its one connection is free as long as this replica does not dispatch
+        self._clock, self._emit = onlooker.clock, onlooker.emit
+        self._stack = AsyncExitStack()
+        self._news = asyncio.Event()
+        self._told_of: int | None = None
+        self._beat_at = 0.0
+        self._asked_to_leave, self._may_end = asyncio.Event(), asyncio.Event()
+
+    @property
+    def dispatcher_address(self) -> str | None:
+        """Where the one that dispatches is to be found, be it that it is late with its renewal; None if there is none,
+        or if it was a process at our own address."""
+        seen = self.holder
+        if seen is None or seen.expires_at is None or seen.address == self._dispatcher.address:
+            return None
+        return seen.address
+
+    async def news(self) -> None:
+        """Wait until it was looked once more who dispatches."""
+        await self._news.wait()
+
+    async def start(self) -> None:
+        """Dispatch, or find out who does. Raises what a start raises."""
+        if self.onlooker.is_alone:
+            await self._dispatcher.take(self._writer, locked=True)
+            await self._reign()
+            return
+        seen = await self._dispatcher.look(self._writer)
+        if seen is not None and seen.address == FOR_A_COPY:
+            await self._dispatcher.take(self._writer, locked=False)
+            await self._reign()
+            return
+        await self._look()
+
+    async def run(self) -> None:
+        """Go on until cancelled. Raises what keeps this replica from being of any more use."""
+        while True:
+            if self.reign is None:
+                await self._stand_by()
+            elif await self._is_lost(self.reign):
+                await self._step_down()
+            else:
+                await self._abdicate(self.reign)
+
+    async def leave(self) -> None:
+        """It was asked to end: when this returns, somebody else dispatches if there is anybody. What comes is still
+        answered."""
+        self.onlooker.is_leaving = True
+        self._asked_to_leave.set()
+        await self._may_end.wait()
+
+    async def rest(self) -> None:
+        """No more slow rounds, if this replica still dispatches."""
+        if self.reign is not None:
+            await self.reign.rest()
+
+    async def close(self) -> None:
+        """The end, after `run` has ended."""
+        await self._stack.aclose()
+        self.reign = None
+        if not self.onlooker.is_alone:
+            with suppress(Exception):  # whom nobody hears of is struck off by the others
+                await self._sign_off()
+
+    # --- dispatching
+
+    async def _reign(self) -> None:
+        """The row was taken."""
+        self.reign = await self._stack.enter_async_context(self._begin())
+        self._supersede()
+        self._emit(DispatchBegun(self._dispatcher.epoch))
+
+    async def _is_lost(self, reign: Reign) -> bool:
+        """Whether another one has taken over; not, if this one is asked to leave before that."""
+        lost = asyncio.create_task(reign.core.writer.lost_event.wait(), name="dispatch lost")
+        asked = asyncio.create_task(self._asked_to_leave.wait(), name="asked to leave")
+        ends = {lost} if self._may_end.is_set() else {lost, asked}
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            return lost.done()
+        finally:
+            lost.cancel()
+            asked.cancel()
+
+    async def _step_down(self) -> None:
+        self._emit(DispatchTakenOver())
+        self.reign = None
+        await self._end_reign()
+        if self.onlooker.is_alone:
+            raise DispatchLost("another server has taken over this database")
+
+    async def _abdicate(self, reign: Reign) -> None:
+        """Let another replica go on at once; if there is none, finish what is begun."""
+        if await self._has_successor():
+            began = self._clock.monotonic()
+            self.reign = None
+            await reign.hurry()
+            await self._end_reign()
+            self._emit(DispatchHandedOver((self._clock.monotonic() - began) * 1000))
+        else:
+            await reign.drain()
+        self._may_end.set()
+
+    async def _has_successor(self) -> bool:
+        if self.onlooker.is_alone:
+            return False
+        with suppress(Exception):  # a database that is away says nothing, and takes no other dispatcher either
+            async with self.onlooker.reading() as connection:
+                return await replicas.others_live(connection, self._me, self._dispatcher.claim_sec)
+        return False
+
+    async def _end_reign(self) -> None:
+        await self._stack.aclose()
+        self.holder = None
+
+    # --- standing by
+
+    async def _stand_by(self) -> None:
+        while self.reign is None:
+            if self.onlooker.is_leaving and not self._may_end.is_set():
+                await self._sign_off()
+                self._may_end.set()
+            pause = LOOK_EVERY_SEC
+            try:
+                await self._look()
+                self._refuse_beside_a_copy()
+            except (AnotherDispatcher, NotServed):
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it was, the next look may be better
+                pause = self._told(error)
+            self._tell_news()
+            await asyncio.sleep(pause)
+
+    async def _look(self) -> None:
+        """Who dispatches? If nobody does, this one does from now on."""
+        is_taken = False
+        async with self.onlooker.engines.writer_answers.required(ANSWER_SEC):
+            seen = await self._dispatcher.look(self._writer)
+            if (seen is None or seen.is_free) and not self.onlooker.is_leaving:
+                is_taken = await self._dispatcher.take_if_free(self._writer)
+            elif self._clock.monotonic() >= self._beat_at:
+                await self._beat()
+        self.onlooker.can_read, self.onlooker.looked_at = True, self._clock.monotonic()
+        if is_taken:
+            await self._reign()
+        else:
+            self._see(seen)
+
+    def _see(self, seen: Holder | None) -> None:
+        if seen is None or self.holder is None or seen.epoch != self.holder.epoch:
+            self._supersede()
+        self.holder = seen
+        if seen is not None and not seen.is_free and seen.epoch != self._told_of:
+            self._told_of = seen.epoch
+            self._emit(StandingBy(seen.holder, seen.address))
+
+    def _supersede(self) -> None:
+        old, self.superseded = self.superseded, _future()
+        asyncio.get_running_loop().call_later(_GRACE_SEC, _finish, old)
+
+    def _refuse_beside_a_copy(self) -> None:
+        seen = self.holder
+        if seen is not None and not seen.is_free and seen.address == FOR_A_COPY:
+            raise AnotherDispatcher(seen.holder, seen.address)
+
+    def _tell_news(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    def _told(self, error: Exception) -> float:
+        """A database that is away shows in `ready`; everything else is a fault."""
+        self.onlooker.looked_at = self._clock.monotonic()
+        if is_unavailable(error):
+            self.onlooker.can_read = False
+            return LOOK_EVERY_SEC
+        self._emit(LoopFailed("replica", "".join(traceback.format_exception(error)), _RETRY_SEC))
+        return _RETRY_SEC
+
+    # --- the register
+
+    async def _beat(self) -> None:
+        async with self._writer.begin() as connection:
+            await replicas.beat(connection, self._me, None)
+        self._beat_at = self._clock.monotonic() + self._dispatcher.renew_every_sec
+
+    async def _sign_off(self) -> None:
+        async with self.onlooker.engines.writer_answers.required(ANSWER_SEC), self._writer.begin() as connection:
+            await replicas.forget(connection, self._me.name)
+
+
+def _future() -> asyncio.Future[None]:
+    return asyncio.get_running_loop().create_future()
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    future.set_result(None)

@@ -1,0 +1,141 @@
+"""Every replica answers every call: by its own application while it dispatches, otherwise through the one that does.
+While nobody dispatches a call waits, for as long as it takes until another takes over."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.elsewhere import Call, keep_as_received
+from app.api.errors import ClientGone
+from app.api.request import hung_up
+from app.errors import Unavailable
+from app.events import ForwardFailed
+from app.replica.forward import BrokenOff, Forwarder, NotTaken
+from app.replica.life import Life
+from app.replica.reign import Reign
+
+_HEALTH: Final = "/health/"
+_NOBODY: Final = "no replica dispatches right now; send this again in a moment"
+_IN_DOUBT: Final = "the replica that dispatches broke off; this may have been done"
+_MOST_BREAKS: Final = 3
+_EVENTS: Final = b"text/event-stream"
+
+
+class Switch:
+    """The ASGI application of a replica for as long as it lives. `standby` serves while it does not dispatch, and is to
+    be set before the first request."""
+
+    standby: ASGIApp
+
+    def __init__(self, life: Life, forwarder: Forwarder, wait_sec: float) -> None:
+        self._life = life
+        self._forwarder = forwarder
+        self._wait_sec = wait_sec
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        reign = self._life.reign
+        if reign is not None and (reign.is_sure or scope["path"].startswith(_HEALTH) or await reign.is_ours()):
+            await reign.serve(scope, receive, send)
+            return
+        keep_as_received(scope)
+        await self.standby(scope, receive, send)
+
+    async def hand_on(self, call: Call, receive: Receive, send: Send) -> None:
+        """Have a call answered by the replica that dispatches; that may be this one by then. Raises `Unavailable`."""
+        answer = _Answer(send)
+        work = asyncio.create_task(self._answered_elsewhere(call, answer))
+        gone = asyncio.create_task(hung_up(receive))
+        try:
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            reign = work.result() if work.done() else None
+            if not work.done() and not answer.has_begun:
+                raise ClientGone
+        finally:
+            await _ended(work, gone)
+        if reign is not None:
+            await reign.serve(call.scope, call.receiving(receive), send)
+
+    async def _answered_elsewhere(self, call: Call, answer: _Answer) -> Reign | None:
+        """The reign of our own that is to answer it, if one has begun meanwhile."""
+        loop = asyncio.get_running_loop()
+        ends_at, breaks = loop.time() + self._wait_sec, 0
+        while True:
+            place = await self._dispatcher_by(ends_at)
+            if isinstance(place, Reign):
+                return place
+            try:
+                await self._forward(place, call, answer)
+            except NotTaken as error:
+                self._tell(ForwardFailed(place, str(error)))
+            except BrokenOff as error:
+                self._tell(ForwardFailed(place, str(error)))
+                if answer.has_begun:
+                    await answer.end_if_it_may_end_anywhere()
+                    return None
+                breaks += 1
+                if not call.may_repeat or breaks == _MOST_BREAKS:
+                    raise Unavailable(_IN_DOUBT) from error
+                ends_at = loop.time() + self._wait_sec
+            else:
+                return None
+            await self._life.news()
+
+    def _tell(self, event: ForwardFailed) -> None:
+        self._life.onlooker.emit(event)
+
+    async def _dispatcher_by(self, ends_at: float) -> Reign | str:
+        """Our own reign, or the address of who dispatches, once there is one. Raises `Unavailable`."""
+        life = self._life
+        while asyncio.get_running_loop().time() < ends_at:
+            if life.reign is not None:
+                return life.reign
+            if (address := life.dispatcher_address) is not None:
+                return address
+            if not life.onlooker.can_read:
+                raise Unavailable("the database is away")
+            await life.news()
+        raise Unavailable(_NOBODY)
+
+    async def _forward(self, address: str, call: Call, answer: _Answer) -> None:
+        """Raises `NotTaken`, `BrokenOff`."""
+        superseded = self._life.superseded
+        hop = asyncio.create_task(self._forwarder.forward(address, call, answer.send))
+        try:
+            await asyncio.wait({hop, superseded}, return_when=asyncio.FIRST_COMPLETED)
+            if not hop.done():
+                raise BrokenOff("another one dispatches by now")
+            hop.result()
+        finally:
+            await _ended(hop)
+
+
+class _Answer:
+    """What was sent of an answer so far."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_begun = False
+        self._is_stream_of_events = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.has_begun = True
+            types = [value for name, value in message["headers"] if name == b"content-type"]
+            self._is_stream_of_events = any(value.startswith(_EVENTS) for value in types)
+        await self._send(message)
+
+    async def end_if_it_may_end_anywhere(self) -> None:
+        """Whoever reads events comes again when they end. Of everything else the client must see that a part is
+        missing, and it does: the connection is closed on it."""
+        if self._is_stream_of_events:
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _ended(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel them, and wait until they are at their end."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
