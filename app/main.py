@@ -10,8 +10,8 @@ import resource
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
@@ -47,13 +47,13 @@ from app.metrics.meter import Meter
 from app.replica.forward import Forwarder
 from app.replica.life import Life
 from app.replica.reign import Reign
-from app.replica.switch import Switch
+from app.replica.switch import TAKING_OVER_SEC, Switch
 from app.settings import Settings
 from app.spans import NO_SPANS, Spans
 from app.store import copies, keys, migrate
 from app.store.dialect import SQLITE
 from app.store.dispatcher import Dispatcher, sole_owner
-from app.store.engine import Engines
+from app.store.engine import Engines, Timeouts
 from app.store.writer import Writer
 
 if TYPE_CHECKING:  # it needs libraries that are not always there
@@ -111,7 +111,7 @@ async def _replica(settings: Settings, emit: Emit, address: str, spans: Spans) -
     meter = Meter(settings)
     emit = _to_both(meter.hear, emit)
     async with (
-        sole_owner(settings.database_url, synchronous=settings.sqlite_synchronous) as (engines, _),
+        _database(settings) as (engines, _),
         AsyncExitStack() as stack,
     ):
         await _bring_up_to_date(settings, engines, emit)
@@ -133,7 +133,7 @@ async def _replica(settings: Settings, emit: Emit, address: str, spans: Spans) -
         stack.push_async_callback(life.close)
         forwarder = Forwarder(dispatcher.holder)
         stack.push_async_callback(forwarder.close)
-        switch = Switch(life, forwarder, settings.leader_ttl_sec)
+        switch = Switch(life, forwarder, settings.leader_ttl_sec + TAKING_OVER_SEC)
         switch.standby = create_litestar(onlooker, emit, meter.scrape, switch.hand_on)
         await life.start()
         yield life, Front(switch, emit, clock, settings.hosts)
@@ -149,13 +149,20 @@ async def running(
     """
     meter = Meter(settings)
     emit = _to_both(meter.hear, emit)
-    async with sole_owner(settings.database_url, synchronous=settings.sqlite_synchronous) as (engines, is_locked):
+    async with _database(settings) as (engines, is_locked):
         await _bring_up_to_date(settings, engines, emit)
         clock = clock or Clock()
         dispatcher = Dispatcher(clock, emit, address, settings.leader_ttl_sec)
         await dispatcher.take(engines.writer, locked=is_locked)
         async with _dispatching(Core(settings, engines, dispatcher, clock, emit, spans), meter) as service:
             yield service
+
+
+def _database(settings: Settings) -> AbstractAsyncContextManager[tuple[Engines, bool]]:
+    """`sole_owner`. What a process has locked that stands still in a transaction is free once it may be followed."""
+    usual = Timeouts()
+    timeouts = replace(usual, idle=min(usual.idle, settings.leader_ttl_sec))
+    return sole_owner(settings.database_url, synchronous=settings.sqlite_synchronous, timeouts=timeouts)
 
 
 @asynccontextmanager
