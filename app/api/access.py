@@ -71,6 +71,7 @@ MAY_CALL: Final[Mapping[str, frozenset[Role] | None]] = {
     "GET /stats": _READERS,
     "GET /events": _CURIOUS,
     "GET /metrics": _READERS,
+    "GET /replicas": _READERS,
     "POST /keys": _ADMINS,
     "GET /keys": _ADMINS,
     "DELETE /keys/{key_id}": _ADMINS,

@@ -14,7 +14,7 @@ from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
 from litestar.router import Router
 
-from app.api import events, jobs, keys, service, tenants, workers
+from app.api import events, jobs, keys, replicas, service, tenants, workers
 from app.api.access import Gate, require_every_route
 from app.api.document import KEY_SCHEME, Document
 from app.api.elsewhere import ANYWHERE, Elsewhere, HandOn
@@ -48,6 +48,7 @@ def create_litestar(
             *events.HANDLERS,
             *service.HANDLERS,
             *keys.HANDLERS,
+            *replicas.HANDLERS,
             page_routes(core, emit),
         ],
         before_request=refuse_unread,

@@ -766,6 +766,19 @@ class NewKeyAnswer(KeyAnswer):
     key: Annotated[str, Meta(description="What its holder sends. It is shown this once.")]
 
 
+class ReplicaAnswer(Answer):
+    """A server on this database."""
+
+    name: str
+    address: Annotated[str, Meta(description="Where other replicas reach it.")]
+    version: str
+    role: Annotated[str, Meta(description="Whether it is the `dispatcher`, or `standby`.")]
+    started_at: Time
+    dispatching_since: Annotated[Time | None, Meta(description="Null unless it dispatches.")]
+    last_seen_at: Time
+    lag_sec: Annotated[float, Meta(description="For how long nothing was heard of it, by the database's clock.")]
+
+
 class HealthAnswer(Answer):
     """All is well."""
 

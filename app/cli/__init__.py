@@ -17,6 +17,7 @@ from app.cli.keys import keys
 from app.cli.migrate import migrate
 from app.cli.pause import pause, resume
 from app.cli.queues import queues
+from app.cli.replicas import replicas
 from app.cli.report import report
 from app.cli.reporting_role import reporting_role
 from app.cli.retry import retry
@@ -41,7 +42,7 @@ main.fill(
         "Jobs": (submit, jobs, job, explain, wait, cancel, retry),
         "Tenants and queues": (tenants, tenant, queues, pause, resume),
         "At work": (worker, top, report),
-        "The service": (serve, migrate, keys, snapshot, copy, reopen, reporting_role, config),
+        "The service": (serve, replicas, migrate, keys, snapshot, copy, reopen, reporting_role, config),
         "This shell": (completion,),
     }
 )

@@ -32,6 +32,7 @@ from app.client.wire import (
     NewApiKey,
     NewJob,
     Queue,
+    Replica,
     Report,
     State,
     Stats,
@@ -601,6 +602,18 @@ def revoke_key(key_id: str) -> Call[ApiKey]:
         NotFound, Denied, Unavailable, DeadlineExceeded.
     """
     return Call(Request("DELETE", f"/keys/{_segment(key_id)}"), _reads(ApiKey))
+
+
+# --- replicas
+
+
+def list_replicas() -> Call[list[Replica]]:
+    """Look at the servers of the service that were heard of lately, the oldest first.
+
+    Raises:
+        Denied, Unavailable, DeadlineExceeded.
+    """
+    return Call(_get("/replicas"), _reads(list[Replica]))
 
 
 # --- of several calls

@@ -179,6 +179,7 @@ class Client(_Connected):
     create_key = _blocking(calls.create_key)
     list_keys = _blocking(calls.list_keys)
     revoke_key = _blocking(calls.revoke_key)
+    list_replicas = _blocking(calls.list_replicas)
 
     def carry_out(self, operation: Operation[T]) -> T:
         """Do what one of the functions in `app.client.calls` asks for; every method above is this."""
@@ -268,6 +269,7 @@ class AsyncClient(_Connected):
     create_key = _awaiting(calls.create_key)
     list_keys = _awaiting(calls.list_keys)
     revoke_key = _awaiting(calls.revoke_key)
+    list_replicas = _awaiting(calls.list_replicas)
 
     async def carry_out(self, operation: Operation[T]) -> T:
         """Do what one of the functions in `app.client.calls` asks for; every method above is this."""

@@ -335,6 +335,19 @@ class NewApiKey(ApiKey, frozen=True, kw_only=True):
         return f"NewApiKey(id={self.id!r}, name={self.name!r}, role={self.role!r})"
 
 
+class Replica(Struct, frozen=True, kw_only=True):
+    """A server of the service; `role` is `dispatcher` or `standby`. Nothing was heard of it for `lag_sec`."""
+
+    name: str
+    address: str
+    version: str
+    role: str
+    started_at: datetime
+    dispatching_since: datetime | None
+    last_seen_at: datetime
+    lag_sec: float
+
+
 class Erasure(Struct, frozen=True, kw_only=True):
     """How far a tenant is erased: jobs that this call has deleted, those that are left, and how many of them are not
     final. Once `is_gone`, nothing of it is left."""

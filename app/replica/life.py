@@ -7,6 +7,7 @@ import asyncio
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from datetime import datetime
 from typing import Final, TypeAlias
 
 from app.errors import AnotherDispatcher, DispatchLost, NotServed
@@ -108,6 +109,9 @@ class Life:
 
     async def _reign(self) -> None:
         """The row was taken."""
+        if not self.onlooker.is_alone:
+            with suppress(Exception):  # it is noted again in a moment
+                await self._beat(self._dispatcher.since)
         self.reign = await self._stack.enter_async_context(self._begin())
         self._supersede()
         self._emit(DispatchBegun(self._dispatcher.epoch))
@@ -220,9 +224,9 @@ class Life:
 
     # --- the register
 
-    async def _beat(self) -> None:
+    async def _beat(self, dispatching_since: datetime | None = None) -> None:
         async with self._writer.begin() as connection:
-            await replicas.beat(connection, self._me, None)
+            await replicas.beat(connection, self._me, dispatching_since)
         self._beat_at = self._clock.monotonic() + self._dispatcher.renew_every_sec
 
     async def _sign_off(self) -> None:

@@ -57,6 +57,11 @@ class Seen(Replica):
     dispatching_since: datetime | None
     lag_sec: float
 
+    @property
+    def role(self) -> str:
+        """What it does."""
+        return "standby" if self.dispatching_since is None else "dispatcher"
+
 
 async def beat(connection: AsyncConnection, me: Replica, dispatching_since: datetime | None) -> None:
     """It is still there; those who are not are struck off."""

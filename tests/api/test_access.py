@@ -99,6 +99,7 @@ ROUTES: Final[Mapping[str, Ask]] = {
     "GET /stats": Ask(READS),
     "GET /events": Ask(SEES, is_stream=True),
     "GET /metrics": Ask(READS),
+    "GET /replicas": Ask(READS),
     "POST /keys": Ask(RULES.replace("200", "201"), {"name": "new", "role": "reader"}),
     "GET /keys": Ask(RULES),
     "DELETE /keys/{key_id}": Ask(RULES, path="/keys/{spare}"),

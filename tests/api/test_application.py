@@ -55,6 +55,7 @@ STATUSES: Final = {
     ("get", "/metrics"): {"200"},
     ("post", "/keys"): {"201"},
     ("get", "/keys"): {"200"},
+    ("get", "/replicas"): {"200"},
     ("delete", "/keys/{key_id}"): {"200", "404"},
 }
 

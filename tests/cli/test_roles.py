@@ -49,6 +49,7 @@ ASKS: Final[Mapping[str, tuple[Ask, ...]]] = {
         Ask("tenant erase leaver --yes"),
     ),
     "queues": (Ask("queues"),),
+    "replicas": (Ask("replicas"),),
     "pause": (Ask("pause default"), Ask("pause --tenant acme")),
     "resume": (Ask("resume default"), Ask("resume --tenant acme")),
     "top": (Ask("top"),),

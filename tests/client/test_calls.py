@@ -117,6 +117,7 @@ def sent_by(call: Call[Any]) -> tuple[str, str, Any]:
         (calls.patch_tenant("acme", max_running=None), "PATCH", "/tenants/acme", {"max_running": None}),
         (calls.erase_tenant("acme", dry_run=True), "POST", "/tenants/acme/erase", {"dry_run": True}),
         (calls.list_queues(), "GET", "/queues", None),
+        (calls.list_replicas(), "GET", "/replicas", None),
         (calls.put_queue("q", paused=True), "PUT", "/queues/q", {"paused": True}),
     ],
 )

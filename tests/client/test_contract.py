@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import NODEFAULT, Struct
 
-from app.api import jobs, keys, schemas, tenants, workers
+from app.api import jobs, keys, replicas, schemas, tenants, workers
 from app.client import calls, wire
 from app.client.exchange import Call
 from app.scheduling.job import Outcome, State
@@ -45,6 +45,7 @@ ALL_CALLS: list[Call[Any]] = [
     calls.create_key("ci", "tenant", tenant="acme"),
     calls.list_keys(),
     calls.revoke_key(HOLD.id),
+    calls.list_replicas(),
 ]
 
 
@@ -67,6 +68,7 @@ def fields(kind: type[Struct]) -> dict[str, Any]:
         (wire.Queue, schemas.QueueAnswer),
         (wire.ApiKey, schemas.KeyAnswer),
         (wire.NewApiKey, schemas.NewKeyAnswer),
+        (wire.Replica, schemas.ReplicaAnswer),
         (wire.Beat, schemas.BeatItem),
         (wire.Report, schemas.FinishedItem),
         (wire.Explanation, schemas.ExplainAnswer),
@@ -107,7 +109,7 @@ def test_states_and_outcomes_are_the_same() -> None:
 
 
 def test_every_call_is_one_that_the_service_takes_and_every_one_that_it_takes_is_a_call() -> None:
-    handlers = [*jobs.HANDLERS, *workers.HANDLERS, *tenants.HANDLERS, *keys.HANDLERS]
+    handlers = [*jobs.HANDLERS, *workers.HANDLERS, *tenants.HANDLERS, *keys.HANDLERS, *replicas.HANDLERS]
     taken = {
         (method, re.sub(r"\{.*?\}", "*", path))
         for handler in handlers

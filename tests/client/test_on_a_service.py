@@ -230,6 +230,14 @@ async def test_queues_are_set(client: Either, own: str) -> None:
     assert (queue.paused, queue.queued) == (True, 1)
 
 
+async def test_the_servers_are_listed(client: Either) -> None:
+    [replica] = await client.list_replicas()
+    assert replica.role == "dispatcher"
+    assert replica.lag_sec >= 0
+    assert replica.dispatching_since is not None
+    assert replica.started_at <= replica.dispatching_since <= replica.last_seen_at
+
+
 async def test_the_jobs_are_counted(client: Either, own: str) -> None:
     await client.submit_all([NewJob(tenant=own, test_suite="suite", queue=own) for _ in range(3)])
     stats = await client.stats()

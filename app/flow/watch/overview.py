@@ -11,9 +11,11 @@ from typing import Final
 from app.errors import NotFound
 from app.flow.core import Core
 from app.flow.look import JobFilter, list_jobs
+from app.flow.replicas import list_replicas
 from app.flow.watch.last_hour import Minute, Shares, Waits
 from app.scheduling.job import Job, State
 from app.store import jobs, queues
+from app.store.replicas import Seen
 
 SHOWN_QUEUES: Final = 20
 SHOWN_TENANTS: Final = 20
@@ -75,6 +77,7 @@ class Overview:
     waits: Waits
     newest: Sequence[Job]
     longest_queued: Sequence[Job]
+    replicas: Sequence[Seen]
 
 
 async def overview(core: Core) -> Overview:
@@ -99,6 +102,7 @@ async def overview(core: Core) -> Overview:
         waits=waits,
         newest=newest.jobs,
         longest_queued=await _longest_queued(core),
+        replicas=await list_replicas(core),
     )
 
 

@@ -1,0 +1,62 @@
+"""Who is there: each replica tells of all, and who is gone is told of no more."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from importlib.metadata import version
+from typing import Any
+
+import httpx
+
+from tests.cli.running import Fairlane
+from tests.databases import Database, Databases
+from tests.replica.several import replicas_on, until
+from tests.served import serving
+
+
+async def _listed(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+    answer = await client.get("/replicas")
+    assert answer.status_code == 200
+    return list(answer.json())
+
+
+async def test_every_replica_tells_of_all(postgres: Database) -> None:
+    async with replicas_on(postgres, 3) as made, made.all[2].client() as by_third:
+        listed = await _listed(by_third)
+        assert [each["address"] for each in listed] == [served.url.removeprefix("http://") for served in made.all]
+        assert [each["role"] for each in listed] == ["dispatcher", "standby", "standby"]
+        assert [each["dispatching_since"] is None for each in listed] == [False, True, True]
+        assert {each["version"] for each in listed} == {version("fairlane")}
+        assert all(each["started_at"] <= each["last_seen_at"] for each in listed)
+        async with made.all[0].client() as by_first:
+            assert [each["name"] for each in await _listed(by_first)] == [each["name"] for each in listed]
+        page = await by_third.get("/")
+        assert f"{listed[0]['name']} at {listed[0]['address']} dispatches since" in page.text
+        assert "2 replicas stand by" in page.text
+        told = await asyncio.to_thread(Fairlane(made.all[1].url), "replicas")
+        assert [row.split("  ")[0] for row in told.output.splitlines()[1:]] == [each["name"] for each in listed]
+
+        made.all[0].signal(signal.SIGTERM)  # who ends politely is gone at once
+        assert await made.all[0].exited() == 0
+        names = [each["name"] for each in listed[1:]]
+        await until(lambda: _is(by_third, names, "dispatcher"))
+        await made.all[1].kill()  # who does not, when nothing was heard of it for a minute
+        await postgres.execute(
+            f"UPDATE replicas SET last_seen_at = last_seen_at - interval '2 minutes' WHERE name = '{names[0]}'"
+        )
+        await until(lambda: _is(by_third, names[1:], "dispatcher"))
+
+
+async def _is(client: httpx.AsyncClient, names: list[str], role: str) -> bool:
+    """Whether these are listed, and one of them has that role."""
+    listed = await _listed(client)
+    return [each["name"] for each in listed] == names and role in [each["role"] for each in listed]
+
+
+async def test_a_server_on_a_file_is_the_only_one(sqlite_databases: Databases) -> None:
+    database = await asyncio.to_thread(sqlite_databases.create)
+    async with serving(database.url) as served, served.client() as client:
+        [alone] = await _listed(client)
+        assert (alone["role"], alone["lag_sec"]) == ("dispatcher", 0)
+        assert alone["name"] in str(await database.value("SELECT holder FROM dispatcher"))
