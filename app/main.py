@@ -126,8 +126,11 @@ async def _replica(settings: Settings, emit: Emit, address: str, spans: Spans) -
             core = Core(settings, engines, dispatcher, clock, emit, spans)
             application = create_litestar(core, emit, meter.scrape)
             async with _dispatching(core, meter) as service:
-                yield Reign(core, service.ticker, service.housekeeper, application)
-                meter.look_on(onlooker)
+                try:
+                    with _passed_over():
+                        yield Reign(core, service.ticker, service.housekeeper, application)
+                finally:
+                    meter.look_on(onlooker)
 
         life = Life(onlooker, begin)
         stack.push_async_callback(life.close)
@@ -306,6 +309,7 @@ def _collecting_seldom() -> Iterator[None]:
     waits in memory are no cycles, and to look at a hundred thousand jobs holds everything for half a second. So what
     was recovered is not looked at any more, and the rest less often: a third less work for a batch of jobs."""
     before = gc.get_threshold()
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
     _give_back_what_is_free()
@@ -315,6 +319,17 @@ def _collecting_seldom() -> Iterator[None]:
     finally:
         gc.unfreeze()
         gc.set_threshold(*before)
+
+
+@contextmanager
+def _passed_over() -> Iterator[None]:
+    """The same for who dispatches later in its life, without a look at everything: it is waited for."""
+    gc.freeze()
+    _give_back_what_is_free()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _give_back_what_is_free() -> None:

@@ -16,7 +16,7 @@ from app.api.errors import FAULT, HeadersTooLarge, NoSuchPath, response_to
 from app.api.intake import Body, Intake
 from app.api.trace import request_failed, request_served
 from app.clock import Clock
-from app.errors import InvalidRequest
+from app.errors import InvalidRequest, Unavailable
 from app.events import Emit
 
 _MOST_BYTES: Final = 32 * 1024
@@ -79,6 +79,8 @@ class Front:
             return
         try:
             await self._app(scope, exchange.body.receive, exchange.send)
+        except Unavailable as refusal:  # before there was an application to answer so
+            await exchange.refuse(refusal)
         except Exception as error:  # noqa: BLE001  # past here the server would answer it in its own words
             self._emit(request_failed(scope, error))
             if not exchange.started:

@@ -152,6 +152,14 @@ class Core:
         """`Writer.write`."""
         return await self.writer.write(run, new_jobs=new_jobs, alone=alone)
 
+    async def note(self, run: Callable[[Connection], Awaitable[None]]) -> None:
+        """Write down what decides nothing, such as who was here last. Raises `Unavailable`."""
+
+        async def write(tx: Transaction) -> None:
+            await run(await tx.settled())
+
+        await self.write(write)
+
     async def write_each(
         self,
         run: Callable[[Core, Transaction, Sequence[A]], Awaitable[Sequence[T | FairlaneError]]],

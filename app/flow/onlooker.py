@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from app.clock import Clock
+from app.errors import Unavailable
 from app.events import Emit
 from app.flow.core import Core, Health, Phase
 from app.settings import Settings
 from app.spans import Spans
+from app.store.answers import ANSWER_SEC
+from app.store.dialect import is_unavailable
 from app.store.dispatcher import Dispatcher
 from app.store.engine import Engines
+from app.store.session import Connection
 
 _SOONEST_DEAD_SEC: Final = 10.0
 """So long a look at who dispatches may take; a database that is away does not make a replica dead."""
@@ -28,6 +33,16 @@ class Onlooker(Core):
         self.phase = Phase.STANDING_BY
         self.looked_at = clock.monotonic()
         self.is_leaving = False
+
+    async def note(self, run: Callable[[Connection], Awaitable[None]]) -> None:
+        """`Core.note`, in a transaction of its own that proves nothing: it decides nothing."""
+        try:
+            async with self.engines.writer_answers.required(ANSWER_SEC), self.engines.writer.begin() as connection:
+                await run(connection)
+        except Exception as error:
+            if is_unavailable(error):
+                raise Unavailable("the database cannot be written right now") from error
+            raise
 
     def health(self) -> Health:
         """For the probes of whoever runs this."""

@@ -7,18 +7,13 @@ from typing import Final
 from app.flow.core import Core
 from app.store import replicas
 from app.store.replicas import Seen
-from app.store.transaction import Transaction
 
 ROUND: Final = "register"
 
 
 async def beat(core: Core) -> bool:
     """This one dispatches; it says so in a commit of others, if there is one. Raises `Unavailable`."""
-
-    async def note(tx: Transaction) -> None:
-        await replicas.beat(await tx.settled(), core.dispatcher.me, core.dispatcher.since)
-
-    await core.write(note)
+    await core.note(lambda connection: replicas.beat(connection, core.dispatcher.me, core.dispatcher.since))
     return False
 
 

@@ -59,8 +59,10 @@ class Life:
         return seen.address
 
     async def news(self) -> None:
-        """Wait until it was looked once more who dispatches."""
-        await self._news.wait()
+        """Wait until it was looked once more who dispatches, or for as long as it takes between two looks."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_EVERY_SEC):
+                await self._news.wait()
 
     async def start(self) -> None:
         """Dispatch, or find out who does. Raises what a start raises."""
@@ -113,6 +115,7 @@ class Life:
             with suppress(Exception):  # it is noted again in a moment
                 await self._beat(self._dispatcher.since)
         self.reign = await self._stack.enter_async_context(self._begin())
+        self.holder = None
         self._supersede()
         self._emit(DispatchBegun(self._dispatcher.epoch))
 
@@ -131,7 +134,7 @@ class Life:
     async def _step_down(self) -> None:
         self._emit(DispatchTakenOver())
         self.reign = None
-        await self._end_reign()
+        await self._stack.aclose()
         if self.onlooker.is_alone:
             raise DispatchLost("another server has taken over this database")
 
@@ -141,7 +144,7 @@ class Life:
             began = self._clock.monotonic()
             self.reign = None
             await reign.hurry()
-            await self._end_reign()
+            await self._stack.aclose()
             self._emit(DispatchHandedOver((self._clock.monotonic() - began) * 1000))
         else:
             await reign.drain()
@@ -154,10 +157,6 @@ class Life:
             async with self.onlooker.reading() as connection:
                 return await replicas.others_live(connection, self._me, self._dispatcher.claim_sec)
         return False
-
-    async def _end_reign(self) -> None:
-        await self._stack.aclose()
-        self.holder = None
 
     # --- standing by
 
@@ -225,13 +224,11 @@ class Life:
     # --- the register
 
     async def _beat(self, dispatching_since: datetime | None = None) -> None:
-        async with self._writer.begin() as connection:
-            await replicas.beat(connection, self._me, dispatching_since)
+        await self.onlooker.note(lambda connection: replicas.beat(connection, self._me, dispatching_since))
         self._beat_at = self._clock.monotonic() + self._dispatcher.renew_every_sec
 
     async def _sign_off(self) -> None:
-        async with self.onlooker.engines.writer_answers.required(ANSWER_SEC), self._writer.begin() as connection:
-            await replicas.forget(connection, self._me.name)
+        await self.onlooker.note(lambda connection: replicas.forget(connection, self._me.name))
 
 
 def _future() -> asyncio.Future[None]:

@@ -93,11 +93,11 @@ class Switch:
         """Our own reign, or the address of who dispatches, once there is one. Raises `Unavailable`."""
         life = self._life
         while asyncio.get_running_loop().time() < ends_at:
-            if life.reign is not None:
+            if life.reign is not None and life.reign.is_sure:
                 return life.reign
             if (address := life.dispatcher_address) is not None:
                 return address
-            if not life.onlooker.can_read:
+            if life.reign is None and not life.onlooker.can_read:
                 raise Unavailable("the database is away")
             await life.news()
         raise Unavailable(_NOBODY)

@@ -121,6 +121,18 @@ async def test_without_a_dispatcher_a_call_waits_for_a_while_and_is_then_refused
         await submitted(by_second, "again")
 
 
+async def test_a_dispatcher_that_stood_still_and_was_not_followed_goes_on(postgres: Database) -> None:
+    async with replicas_on(postgres, 1, leader_ttl_sec=1) as made, made.all[0].client() as client:
+        await submitted(client, "before")
+        made.all[0].signal(signal.SIGSTOP)
+        await until(lambda: postgres.value("SELECT expires_at < clock_timestamp() FROM dispatcher"))
+        asked = asyncio.create_task(client.get("/stats"))
+        made.all[0].signal(signal.SIGCONT)
+        assert (await asked).json()["queue_depth"] == 1
+        await submitted(client, "after")
+        assert await made.epoch() == 1
+
+
 _STOPS: Final = {
     "before it proves": ("app.store.dispatcher", "Dispatcher", "prove"),
     "before it commits": ("sqlalchemy.ext.asyncio", "AsyncConnection", "commit"),
@@ -156,8 +168,10 @@ async def test_a_dispatcher_that_stands_still_commits_nothing_after_another_took
             await second.logged("dispatch_begun")
             leased = await _claimed_at_last(by_second)
             assert leased["id"] == queued[0]["id"]
-            await asyncio.sleep(3 * ttl_sec)
+            asked = asyncio.create_task(by_first.get("/stats"))  # its own memory is old by then
+            await asyncio.sleep(1.5 * ttl_sec)
             first.signal(signal.SIGCONT)
+            assert (await asked).json()["queue_depth"] == 2
             await first.logged("dispatch_taken_over")
             with pytest.raises(AssertionError, match="503"):
                 await claiming

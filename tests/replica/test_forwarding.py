@@ -165,9 +165,9 @@ async def test_a_request_makes_one_hop_at_most(both: tuple[httpx.AsyncClient, ht
 
 async def test_keys_are_asked_for_at_every_replica(postgres: Database) -> None:
     async with replicas_on(postgres, 2, keys="off") as made, made.all[0].client() as client:
-        admin, tenant = [
+        admin, tenant, reader = [
             (await client.post("/keys", json={"name": role, "role": role} | more)).json()["key"]
-            for role, more in (("admin", {}), ("tenant", {"tenant": "acme"}))
+            for role, more in (("admin", {}), ("tenant", {"tenant": "acme"}), ("reader", {}))
         ]
     async with replicas_on(postgres, 2, keys="required") as made, made.all[1].client() as standby:
         assert (await standby.get("/stats")).status_code == 401
@@ -178,6 +178,9 @@ async def test_keys_are_asked_for_at_every_replica(postgres: Database) -> None:
         other = await standby.post("/jobs", json=_JOB | {"tenant": "other"}, headers=_shown(tenant))
         assert other.status_code == 403
         assert len((await standby.get("/jobs", headers=_shown(tenant))).json()) == 1
+        assert (await standby.get("/jobs", headers=_shown(reader))).status_code == 200  # no other replica hears of it
+        used = "SELECT last_used_at IS NOT NULL FROM api_keys WHERE role = 'reader'"
+        await until(lambda: postgres.value(used))
         served = [event["status"] for event in made.all[0].events if event["event"] == "request_served"]
         assert 401 not in served  # who is not let in was not handed on
 

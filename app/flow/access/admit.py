@@ -7,11 +7,10 @@ from typing import NoReturn
 
 from app.errors import NoKey, Unavailable
 from app.flow.access.keyring import FRESH_SEC, Known
-from app.flow.core import Core, Phase
+from app.flow.core import Core
 from app.keys import Holder, Key
 from app.store import keys
 from app.store.keys import KeyRow
-from app.store.transaction import Transaction
 
 
 async def holder_of(core: Core, shown: str | None, address: str) -> Holder:
@@ -76,15 +75,12 @@ async def _look(core: Core, key_id: str) -> KeyRow | None:
 
 
 def _note_use(core: Core, known: Known) -> None:
-    if core.phase is not Phase.STANDING_BY and core.keyring.is_to_be_noted(known):
+    if core.keyring.is_to_be_noted(known):
         core.spawn(_write_use(core, known.row.id), "use of a key")
 
 
 async def _write_use(core: Core, key_id: str) -> None:
-    async def note(tx: Transaction) -> None:
-        await keys.note_use(await tx.settled(), key_id, core.clock.now())
-
     try:
-        await core.write(note)
+        await core.note(lambda connection: keys.note_use(connection, key_id, core.clock.now()))
     except Unavailable:  # it is noted the next time
         return
