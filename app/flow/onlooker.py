@@ -22,7 +22,8 @@ _SOONEST_DEAD_SEC: Final = 10.0
 
 
 class Onlooker(Core):
-    """A core without a writer. `looked_at` is when it was last known to turn."""
+    """A core without a writer. `looked_at` is when it was last known to turn; while it `is_taking_over` it reads what
+    is queued, however long that takes."""
 
     role = "standby"
 
@@ -33,6 +34,7 @@ class Onlooker(Core):
         self.phase = Phase.STANDING_BY
         self.looked_at = clock.monotonic()
         self.is_leaving = False
+        self.is_taking_over = False
 
     async def note(self, run: Callable[[Connection], Awaitable[None]]) -> None:
         """`Core.note`, in a transaction of its own that proves nothing: it decides nothing."""
@@ -46,7 +48,7 @@ class Onlooker(Core):
 
     def health(self) -> Health:
         """For the probes of whoever runs this."""
-        live = self.clock.monotonic() - self.looked_at < _SOONEST_DEAD_SEC
+        live = self.is_taking_over or self.clock.monotonic() - self.looked_at < _SOONEST_DEAD_SEC
         if self.is_leaving:
             return Health(live, ready=False, why=f"the service is {Phase.DRAINING}")
         if not self.can_read:

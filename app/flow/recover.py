@@ -50,8 +50,8 @@ async def recover(core: Core) -> None:
             await core.dispatcher.prove(connection, core.clock.now())
         with _not_collecting():
             written = await _read(core, connection)
-        # To read a million jobs may take longer than a claim lasts.
-        await core.dispatcher.prove(connection, core.clock.now())
+        # To read a million jobs may take longer than a claim lasts, and to put them into order as long again.
+        await core.dispatcher.prove(connection, core.clock.now(), more_sec=core.clock.monotonic() - began)
     core.dispatcher.renewed()
     written.order.end_load()  # outside, for it may take seconds, and Postgres ends a transaction that stands still
     core.counts.load(written.finished, _unfinished(written))

@@ -114,7 +114,11 @@ class Life:
         if not self.onlooker.is_alone:
             with suppress(Exception):  # it is noted again in a moment
                 await self._beat(self._dispatcher.since)
-        self.reign = await self._stack.enter_async_context(self._begin())
+        self.onlooker.is_taking_over = True
+        try:
+            self.reign = await self._stack.enter_async_context(self._begin())
+        finally:
+            self.onlooker.is_taking_over = False
         self.holder = None
         self._supersede()
         self._emit(DispatchBegun(self._dispatcher.epoch))

@@ -174,12 +174,12 @@ class Dispatcher:
         self.since = self._clock.now()
         return True
 
-    async def prove(self, connection: AsyncConnection, now: datetime) -> None:
-        """Renew the claim inside a transaction; raises `DispatchLost` if another process has taken over. From here to
-        the end of the transaction nobody can."""
+    async def prove(self, connection: AsyncConnection, now: datetime, more_sec: float = 0.0) -> None:
+        """Renew the claim inside a transaction, for `more_sec` longer than usual; raises `DispatchLost` if another
+        process has taken over. From here to the end of the transaction nobody can."""
         self._proved_at = self._clock.monotonic()
         ours = {"our_name": self.holder, "our_epoch": self.epoch}
-        renewed = await connection.execute(_RENEW, ours | {"claim_sec": self.claim_sec, "new_time": now})
+        renewed = await connection.execute(_RENEW, ours | {"claim_sec": self.claim_sec + more_sec, "new_time": now})
         if renewed.rowcount != 1:
             raise DispatchLost("another server has taken over this database")
 

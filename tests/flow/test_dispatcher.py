@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from app import main
 from app.clock import Clock
 from app.errors import AnotherDispatcher, DispatchLost, NotDispatching, Unavailable
 from app.events import DispatcherAwaited, WriterFailed
+from app.flow import recover
 from app.flow.core import Core
 from app.flow.look import JobFilter, list_jobs
 from app.main import running
@@ -127,6 +129,22 @@ async def test_a_server_that_could_not_start_is_not_waited_for(
     assert (await row_of(database))[1:] == ("failed:1", 1, True)  # given back
     async with service(database) as second:
         assert second.heard.all(DispatcherAwaited) == []
+
+
+@pytest.mark.usefixtures("short_claim")
+async def test_who_reads_for_longer_than_its_claim_lasts_is_given_time_to_put_it_in_order(
+    postgres: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = recover._read
+
+    async def read_slowly(*given: Any) -> Any:
+        await asyncio.sleep(2 * CLAIM_SEC)
+        return await read(*given)
+
+    monkeypatch.setattr(recover, "_read", read_slowly)
+    async with service(postgres, clock=Clock()):
+        claimed = await postgres.value("SELECT expires_at - last_time FROM dispatcher")
+    assert claimed.total_seconds() >= 2.9 * CLAIM_SEC
 
 
 async def test_a_server_that_went_in_peace_is_not_waited_for(database: Database) -> None:
