@@ -46,17 +46,32 @@ class Life:
         self._stack = AsyncExitStack()
         self._news = asyncio.Event()
         self._told_of: int | None = None
+        self._unreached: int | None = None
+        self._try_again_at = 0.0
         self._beat_at = 0.0
         self._asked_to_leave, self._may_end = asyncio.Event(), asyncio.Event()
 
-    @property
-    def dispatcher_address(self) -> str | None:
+    def address_to_try(self) -> str | None:
         """Where the one that dispatches is to be found, be it that it is late with its renewal; None if there is none,
-        or if it was a process at our own address."""
-        seen = self.holder
+        if it was a process at our own address, or while it is not reached: then one call at a time tries it again."""
+        seen, now = self.holder, self._clock.monotonic()
         if seen is None or seen.expires_at is None or seen.address == self._dispatcher.address:
             return None
+        if seen.epoch == self._unreached:
+            if now < self._try_again_at:
+                return None
+            self._try_again_at = now + LOOK_EVERY_SEC
         return seen.address
+
+    def reached(self) -> None:
+        """A call was answered there."""
+        self._unreached = None
+
+    def not_reached(self) -> None:
+        """Nobody answers there, or somebody who does not dispatch."""
+        if self.holder is not None:
+            self._unreached = self.holder.epoch
+            self._try_again_at = self._clock.monotonic() + LOOK_EVERY_SEC
 
     async def news(self) -> None:
         """Wait until it was looked once more who dispatches, or for as long as it takes between two looks."""
@@ -104,8 +119,7 @@ class Life:
         await self._stack.aclose()
         self.reign = None
         if not self.onlooker.is_alone:
-            with suppress(Exception):  # whom nobody hears of is struck off by the others
-                await self._sign_off()
+            await self._sign_off()
 
     # --- dispatching
 
@@ -150,6 +164,7 @@ class Life:
             await reign.hurry()
             await self._stack.aclose()
             self._emit(DispatchHandedOver((self._clock.monotonic() - began) * 1000))
+            await self._sign_off()
         else:
             await reign.drain()
         self._may_end.set()
@@ -178,14 +193,17 @@ class Life:
             except Exception as error:  # noqa: BLE001 - whatever it was, the next look may be better
                 pause = self._told(error)
             self._tell_news()
-            await asyncio.sleep(pause)
+            if self.reign is None:
+                await asyncio.sleep(pause)
 
     async def _look(self) -> None:
         """Who dispatches? If nobody does, this one does from now on."""
         is_taken = False
         async with self.onlooker.engines.writer_answers.required(ANSWER_SEC):
             seen = await self._dispatcher.look(self._writer)
-            if (seen is None or seen.is_free) and not self.onlooker.is_leaving:
+            if self.onlooker.is_leaving:
+                pass  # it takes nothing any more, and is not to be counted on
+            elif seen is None or seen.is_free:
                 is_taken = await self._dispatcher.take_if_free(self._writer)
             elif self._clock.monotonic() >= self._beat_at:
                 await self._beat()
@@ -232,7 +250,8 @@ class Life:
         self._beat_at = self._clock.monotonic() + self._dispatcher.renew_every_sec
 
     async def _sign_off(self) -> None:
-        await self.onlooker.note(lambda connection: replicas.forget(connection, self._me.name))
+        with suppress(Exception):  # whom nobody hears of is struck off by the others
+            await self.onlooker.note(lambda connection: replicas.forget(connection, self._me.name))
 
 
 def _future() -> asyncio.Future[None]:

@@ -4,6 +4,7 @@ While nobody dispatches a call waits, for as long as it takes until another take
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
@@ -48,7 +49,7 @@ class Switch:
 
     async def hand_on(self, call: Call, receive: Receive, send: Send) -> None:
         """Have a call answered by the replica that dispatches; that may be this one by then. Raises `Unavailable`."""
-        answer = _Answer(send)
+        answer = _Answer(send, self._life.reached)
         work = asyncio.create_task(self._answered_elsewhere(call, answer))
         gone = asyncio.create_task(hung_up(receive))
         try:
@@ -72,6 +73,7 @@ class Switch:
             try:
                 await self._forward(place, call, answer)
             except NotTaken as error:
+                self._life.not_reached()
                 self._tell(ForwardFailed(place, str(error)))
             except BrokenOff as error:
                 self._tell(ForwardFailed(place, str(error)))
@@ -95,7 +97,7 @@ class Switch:
         while asyncio.get_running_loop().time() < ends_at:
             if life.reign is not None and life.reign.is_sure:
                 return life.reign
-            if (address := life.dispatcher_address) is not None:
+            if (address := life.address_to_try()) is not None:
                 return address
             if life.reign is None and not life.onlooker.can_read:
                 raise Unavailable("the database is away")
@@ -118,14 +120,16 @@ class Switch:
 class _Answer:
     """What was sent of an answer so far."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, when_begun: Callable[[], None]) -> None:
         self._send = send
+        self._when_begun = when_begun
         self.has_begun = False
         self._is_stream_of_events = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.has_begun = True
+            self._when_begun()
             types = [value for name, value in message["headers"] if name == b"content-type"]
             self._is_stream_of_events = any(value.startswith(_EVENTS) for value in types)
         await self._send(message)

@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from app.scheduling.scheduler import Policy, step_units
+from app.store.dispatcher import FOR_A_COPY
 from app.store.engine import open_engines
 from tests.databases import Database
 from tests.effort import EFFORT, chance_of
@@ -133,6 +134,20 @@ async def test_a_dispatcher_that_stood_still_and_was_not_followed_goes_on(postgr
         assert await made.epoch() == 1
 
 
+async def test_nobody_stands_by_for_a_copy(postgres: Database) -> None:
+    async with replicas_on(postgres, 1) as made:
+        await postgres.execute(
+            f"UPDATE dispatcher SET holder = 'a copy', address = '{FOR_A_COPY}', epoch = epoch + 1,"
+            " expires_at = now() + interval '1 hour'"
+        )
+        assert await made.all[0].exited() == 1
+        assert (
+            f"another Fairlane server dispatches on this database: a copy, listening on {FOR_A_COPY}"
+            in made.all[0].text
+        )
+        assert "Traceback" not in made.all[0].text
+
+
 _STOPS: Final = {
     "before it proves": ("app.store.dispatcher", "Dispatcher", "prove"),
     "before it commits": ("sqlalchemy.ext.asyncio", "AsyncConnection", "commit"),
@@ -142,11 +157,11 @@ import importlib, os, signal
 module, kind, name = {place!r}
 kind = getattr(importlib.import_module(module), kind)
 go_on = getattr(kind, name)
-async def stop_first(self, *given):
+async def stop_first(self, *given, **more):
     if os.path.exists({flag!r}):
         os.unlink({flag!r})
         os.kill(os.getpid(), signal.SIGSTOP)
-    return await go_on(self, *given)
+    return await go_on(self, *given, **more)
 setattr(kind, name, stop_first)
 """
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
 from tests.cli.running import Fairlane
 from tests.databases import Database, Databases
 from tests.replica.several import replicas_on, until
-from tests.served import serving
+from tests.served import Served, serving
 
 
 async def _listed(client: httpx.AsyncClient) -> list[dict[str, Any]]:
@@ -22,7 +25,7 @@ async def _listed(client: httpx.AsyncClient) -> list[dict[str, Any]]:
 
 
 async def test_every_replica_tells_of_all(postgres: Database) -> None:
-    async with replicas_on(postgres, 3) as made, made.all[2].client() as by_third:
+    async with replicas_on(postgres, 3, shutdown_grace_sec=3600) as made, made.all[2].client() as by_third:
         listed = await _listed(by_third)
         assert [each["address"] for each in listed] == [served.url.removeprefix("http://") for served in made.all]
         assert [each["role"] for each in listed] == ["dispatcher", "standby", "standby"]
@@ -37,10 +40,15 @@ async def test_every_replica_tells_of_all(postgres: Database) -> None:
         told = await asyncio.to_thread(Fairlane(made.all[1].url), "replicas")
         assert [row.split("  ")[0] for row in told.output.splitlines()[1:]] == [each["name"] for each in listed]
 
-        made.all[0].signal(signal.SIGTERM)  # who ends politely is gone at once
-        assert await made.all[0].exited() == 0
         names = [each["name"] for each in listed[1:]]
-        await until(lambda: _is(by_third, names, "dispatcher"))
+        async with _slow_request(made.all[0]):  # who ends politely is gone at once, though it still has something to do
+            made.all[0].signal(signal.SIGTERM)
+            await until(lambda: _is(by_third, names, "dispatcher"))
+            seen = [each["last_seen_at"] for each in await _listed(by_third)]
+            await until(lambda: _are_seen_after(by_third, max(seen)))
+            assert await _is(by_third, names, "dispatcher")
+            assert made.all[0].process.returncode is None
+        assert await made.all[0].exited() == 0
         await made.all[1].kill()  # who does not, when nothing was heard of it for a minute
         await postgres.execute(
             f"UPDATE replicas SET last_seen_at = last_seen_at - interval '2 minutes' WHERE name = '{names[0]}'"
@@ -52,6 +60,23 @@ async def _is(client: httpx.AsyncClient, names: list[str], role: str) -> bool:
     """Whether these are listed, and one of them has that role."""
     listed = await _listed(client)
     return [each["name"] for each in listed] == names and role in [each["role"] for each in listed]
+
+
+async def _are_seen_after(client: httpx.AsyncClient, moment: str) -> bool:
+    return all(each["last_seen_at"] > moment for each in await _listed(client))
+
+
+@asynccontextmanager
+async def _slow_request(served: Served) -> AsyncIterator[None]:
+    """A request that is on its way for as long as the block lasts."""
+    where = urlsplit(served.url)
+    _, writer = await asyncio.open_connection(where.hostname, where.port)
+    writer.write(b"POST /jobs HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{")
+    await writer.drain()
+    async with served.client() as client:  # a whole request behind it, so that its head has arrived
+        await client.get("/health/live")
+    yield
+    writer.close()
 
 
 async def test_a_server_on_a_file_is_the_only_one(sqlite_databases: Databases) -> None:
