@@ -29,6 +29,12 @@ FREE_TEXT = {"host", "database_url", "hosts"}
         ("traces", "TRUE", True),
         ("default_rate_per_sec", "0.5", 0.5),
         ("shutdown_grace_sec", "0", 0.0),
+        ("leader_ttl_sec", "1", 1.0),
+        ("leader_ttl_sec", "60", 60.0),
+        ("advertise", "none", None),
+        ("advertise", "10.0.0.7:8080", "10.0.0.7:8080"),
+        ("advertise", "[fd00::7]:1", "[fd00::7]:1"),
+        ("advertise", "host-a.lan:65535", "host-a.lan:65535"),
     ],
 )
 def test_what_it_takes(name: str, raw: str, value: Any) -> None:
@@ -40,6 +46,20 @@ def test_what_it_takes(name: str, raw: str, value: Any) -> None:
 def test_hosts_are_names_without_ports(raw: str) -> None:
     with pytest.raises(BadSettings, match="FAIRLANE_HOSTS must be any, or names of hosts without ports"):
         read_settings({"FAIRLANE_HOSTS": raw})
+
+
+@pytest.mark.parametrize(
+    "raw", ["", "host", "host:", ":8080", "host:0", "host:65536", "http://host:80", "fd00::7:80", "a b:1"]
+)
+def test_other_replicas_are_told_a_host_and_a_port(raw: str) -> None:
+    with pytest.raises(BadSettings, match="FAIRLANE_ADVERTISE must be host:port"):
+        read_settings({"FAIRLANE_ADVERTISE": raw})
+
+
+@pytest.mark.parametrize("raw", ["0", "0.9", "61", "nan", "soon"])
+def test_a_claim_lasts_at_least_a_second_and_at_most_a_minute(raw: str) -> None:
+    with pytest.raises(BadSettings, match="FAIRLANE_LEADER_TTL_SEC must be a number of seconds from"):
+        read_settings({"FAIRLANE_LEADER_TTL_SEC": raw})
 
 
 @pytest.mark.parametrize("raw", ["0", "-1", "36501", "1.5", "forever", ""])
