@@ -137,7 +137,8 @@ async def _replica(settings: Settings, emit: Emit, address: str, spans: Spans) -
         forwarder = Forwarder(dispatcher.holder)
         stack.push_async_callback(forwarder.close)
         switch = Switch(life, forwarder, settings.leader_ttl_sec + TAKING_OVER_SEC)
-        switch.standby = create_litestar(onlooker, emit, meter.scrape, switch.hand_on)
+        if not onlooker.is_alone:
+            switch.standby = create_litestar(onlooker, emit, meter.scrape, switch.hand_on)
         await life.start()
         yield life, Front(switch, emit, clock, settings.hosts)
 

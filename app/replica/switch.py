@@ -12,7 +12,7 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from app.api.elsewhere import Call, keep_as_received
 from app.api.errors import ClientGone
 from app.api.request import hung_up
-from app.errors import Unavailable
+from app.errors import NotDispatching, Unavailable
 from app.events import ForwardFailed
 from app.replica.forward import BrokenOff, Forwarder, NotTaken
 from app.replica.life import Life
@@ -29,10 +29,10 @@ _EVENTS: Final = b"text/event-stream"
 
 
 class Switch:
-    """The ASGI application of a replica for as long as it lives. `standby` serves while it does not dispatch, and is to
-    be set before the first request."""
+    """The ASGI application of a replica for as long as it lives. `standby` is what serves while it does not dispatch; a
+    server that is alone needs none."""
 
-    standby: ASGIApp
+    standby: ASGIApp | None = None
 
     def __init__(self, life: Life, forwarder: Forwarder, wait_sec: float) -> None:
         self._life = life
@@ -44,6 +44,8 @@ class Switch:
         if reign is not None and (reign.is_sure or scope["path"].startswith(_HEALTH) or await reign.is_ours()):
             await reign.serve(scope, receive, send)
             return
+        if self.standby is None:
+            raise NotDispatching("another server has taken over this database")
         keep_as_received(scope)
         await self.standby(scope, receive, send)
 

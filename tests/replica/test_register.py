@@ -85,3 +85,14 @@ async def test_a_server_on_a_file_is_the_only_one(sqlite_databases: Databases) -
         [alone] = await _listed(client)
         assert (alone["role"], alone["lag_sec"]) == ("dispatcher", 0)
         assert alone["name"] in str(await database.value("SELECT holder FROM dispatcher"))
+
+
+async def test_a_server_on_a_file_that_was_taken_from_it_ends(sqlite_databases: Databases) -> None:
+    database = await asyncio.to_thread(sqlite_databases.create)
+    async with serving(database.url) as served, served.client() as client:
+        await database.execute("UPDATE dispatcher SET epoch = epoch + 1")
+        refused = await client.post("/jobs", json={"tenant": "acme", "test_suite": "suite"})
+        assert refused.status_code == 503
+        assert await served.exited() == 1
+        assert "another server has taken over this database" in served.text
+        assert "Traceback" not in served.text
