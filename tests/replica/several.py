@@ -28,9 +28,9 @@ class Replicas:
     settings: dict[str, Any]
     all: list[Served] = field(default_factory=list)
 
-    async def start(self, **settings: Any) -> Served:
-        """One more, which listens."""
-        made = serving(self.database.url, **self.settings | settings)
+    async def start(self, url: str | None = None, **settings: Any) -> Served:
+        """One more, which listens; it reaches the database by `url`, if one is given."""
+        made = serving(url or self.database.url, **self.settings | settings)
         self.all.append(await self.stack.enter_async_context(made))
         return self.all[-1]
 
@@ -40,11 +40,13 @@ class Replicas:
 
 
 @asynccontextmanager
-async def replicas_on(database: Database, count: int, **settings: Any) -> AsyncIterator[Replicas]:
+async def replicas_on(
+    database: Database, count: int, first_url: str | None = None, **settings: Any
+) -> AsyncIterator[Replicas]:
     """So many, of which the first dispatches; whatever happens, none is left in the end."""
     async with AsyncExitStack() as stack:
         made = Replicas(database, stack, {"leader_ttl_sec": TTL_SEC, **settings})
-        first = await made.start()
+        first = await made.start(first_url)
         await first.logged("dispatch_begun")
         for _ in range(count - 1):
             await (await made.start()).logged("standing_by")

@@ -139,7 +139,7 @@ async def test_a_dispatcher_that_is_killed_is_followed_within_the_time_of_a_clai
 
 
 async def test_without_a_dispatcher_a_call_waits_for_a_while_and_is_then_refused(postgres: Database) -> None:
-    async with replicas_on(postgres, 2) as made, made.all[1].client() as by_second:
+    async with replicas_on(postgres, 2, leader_ttl_sec=1) as made, made.all[1].client() as by_second:
         # Somebody holds the row who is not there.
         await postgres.execute(
             "UPDATE dispatcher SET holder = 'ghost', address = '127.0.0.1:1', epoch = epoch + 1,"
@@ -150,7 +150,7 @@ async def test_without_a_dispatcher_a_call_waits_for_a_while_and_is_then_refused
         refused = await by_second.post("/jobs", json={"tenant": "acme", "test_suite": "suite"})
         assert (refused.status_code, int(refused.headers["retry-after"])) == (503, 1)
         assert "no replica dispatches" in refused.json()["error"]
-        assert time.monotonic() - began >= TTL_SEC
+        assert time.monotonic() - began >= 1
         assert (await by_second.get("/jobs")).json() == []  # who only looks is served
         assert (await by_second.get("/health/ready")).status_code == 200
         await postgres.execute("UPDATE dispatcher SET expires_at = NULL")
