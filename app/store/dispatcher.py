@@ -51,6 +51,7 @@ _READ: Final = select(_C.holder, _C.address, _C.epoch, _C.expires_at, _IS_FREE.l
 # A row that is locked is just being renewed or given back. Who waited for it would also wait for a holder that stands
 # still in the middle of a transaction; who passes over it looks again in a moment.
 _FREE: Final = select(_C.name).where(_C.name == ROW, _IS_FREE).with_for_update(skip_locked=True).scalar_subquery()
+_IS_THERE: Final = select(_C.name).where(_C.name == ROW)
 _TAKE_ANYWAY: Final = (
     update(dispatcher)
     .values(holder=bindparam("our_name"), address=bindparam("our_address"), epoch=_C.epoch + 1, expires_at=_END)
@@ -164,7 +165,9 @@ class Dispatcher:
         began = self._clock.monotonic()
         ours = {"our_name": self.holder, "our_address": self.address, "claim_sec": self.claim_sec}
         async with engine.begin() as connection:
-            await connection.execute(dialect.upsert(connection, dispatcher, keys=["name"], update=[]), {"name": ROW})
+            if await connection.scalar(_IS_THERE) is None:  # an INSERT that finds it locked would wait
+                first = dialect.upsert(connection, dispatcher, keys=["name"], update=[])
+                await connection.execute(first, {"name": ROW})
             taken = (await connection.execute(_TAKE_LOCKED if locked else _TAKE, ours)).one_or_none()
         if taken is None:
             return False
