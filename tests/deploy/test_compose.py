@@ -6,9 +6,11 @@ import re
 
 import yaml  # type: ignore[import-untyped]
 
-from tests.deploy.environments import IMAGE_PORT, IMAGE_PROBED, ROOT, is_probe, settings_of
+from tests.deploy.environments import DEPLOY, IMAGE_PORT, IMAGE_PROBED, ROOT, is_probe, settings_of
 
+HAPROXY = (DEPLOY / "haproxy" / "haproxy.cfg").read_text()
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+PROXY = COMPOSE["services"]["proxy"]
 SERVERS = {name: service for name, service in COMPOSE["services"].items() if "build" in service}
 
 
@@ -19,6 +21,24 @@ def test_a_server_takes_what_it_is_told() -> None:
         found = settings_of(said)
         assert found.database_url == "postgresql://fairlane:secret@postgres/fairlane"
         assert int(service["stop_grace_period"].removesuffix("s")) >= found.shutdown_grace_sec + 10
+
+
+def test_the_others_reach_a_replica_by_its_name() -> None:
+    for name, service in SERVERS.items():
+        assert service["environment"]["FAIRLANE_ADVERTISE"] == f"{name}:{IMAGE_PORT}"
+
+
+def test_the_proxy_stands_before_all_replicas() -> None:
+    assert list(PROXY["environment"]) == re.findall(r'server \w+ "\$\{(\w+)\}"', HAPROXY)
+    assert list(PROXY["environment"].values()) == [f"{name}:{IMAGE_PORT}" for name in SERVERS]
+    assert PROXY["volumes"][0].split(":")[0] == "./deploy/haproxy/haproxy.cfg"
+    assert "bind :8080" in HAPROXY
+
+
+def test_only_the_first_server_is_there_without_a_profile() -> None:
+    assert [name for name in SERVERS if "profiles" not in SERVERS[name]] == ["fairlane"]
+    for service in COMPOSE["services"].values():
+        assert service.get("profiles", ["replicas"]) == ["replicas"]
 
 
 def test_what_asks_for_no_keys_is_published_to_this_machine_alone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from typing import Any
 
@@ -26,6 +27,7 @@ VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["versi
 MANIFESTS = {
     manifest["kind"]: manifest for file in (DEPLOY / "kubernetes").glob("*.yaml") for manifest in documents(str(file))
 }
+POD_IP = "10.1.2.3"
 PODS = {kind: MANIFESTS[kind]["spec"]["template"] for kind in ("Deployment", "Job")}
 
 
@@ -36,12 +38,20 @@ def container(kind: str) -> dict[str, Any]:
 
 
 def settings(kind: str) -> Settings:
-    secret = {"secretKeyRef": {"name": "fairlane-database", "key": "url"}}
     said = dict(IMAGE_ENVIRONMENT)
     for each in container(kind)["env"]:
-        said[each["name"]] = each.get("value", POSTGRES_URL)
-        assert "value" in each or each["valueFrom"] == secret
+        value = each["value"] if "value" in each else looked_up(each["valueFrom"])
+        said[each["name"]] = re.sub(r"\$\((\w+)\)", lambda name: said[name[1]], value)  # those before it alone
     return settings_of(said)
+
+
+def looked_up(source: dict[str, Any]) -> str:
+    match source:
+        case {"secretKeyRef": {"name": "fairlane-database", "key": "url"}}:
+            return POSTGRES_URL
+        case {"fieldRef": {"fieldPath": "status.podIP"}}:
+            return POD_IP
+    raise LookupError(source)
 
 
 @pytest.mark.parametrize("kind", PODS)
@@ -98,6 +108,14 @@ def test_the_job_migrates() -> None:
     assert settings("Job").database_url == POSTGRES_URL
 
 
-def test_as_many_servers_as_may_work_on_one_database() -> None:
-    assert MANIFESTS["Deployment"]["spec"]["replicas"] == 1
-    assert MANIFESTS["Deployment"]["spec"]["strategy"] == {"type": "Recreate"}
+def test_a_replica_says_where_the_others_reach_it() -> None:
+    assert settings("Deployment").shown()["FAIRLANE_ADVERTISE"] == f"{POD_IP}:{IMAGE_PORT}"
+
+
+def test_there_is_always_a_replica_that_serves() -> None:
+    spec = MANIFESTS["Deployment"]["spec"]
+    assert spec["replicas"] >= 2
+    assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    budget = MANIFESTS["PodDisruptionBudget"]["spec"]
+    assert budget["maxUnavailable"] < spec["replicas"]
+    assert budget["selector"] == spec["selector"]
