@@ -28,6 +28,7 @@ pytest.register_assert_rewrite(
     "tests.flow.views",
     "tests.history.attacked",
     "tests.metrics.scraped",
+    "tests.replica.site",
     "tests.reports.looking",
 )
 

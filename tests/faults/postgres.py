@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 
 from tests.databases import Postgres, PostgresDatabases, Refused, own_postgres
+from tests.faults.pooler import Pooler
 from tests.faults.proxy import Proxy
 from tests.served import PATIENCE_SEC
 
@@ -40,9 +41,10 @@ class OwnPostgres:
         [folder] = parse_qs(urlsplit(self._server.get_uri()).query)["host"]
         return Path(folder) / ".s.PGSQL.5432"
 
-    def through(self, proxy: Proxy) -> str:
-        """The address of the database behind a proxy."""
-        return f"postgresql://postgres@127.0.0.1:{proxy.port}{urlsplit(self.database.url).path}"
+    def through(self, way: Proxy | Pooler) -> str:
+        """The address of the database behind a proxy or a pooler."""
+        kept = "?pooler=transaction" if isinstance(way, Pooler) else ""
+        return f"postgresql://postgres@127.0.0.1:{way.port}{urlsplit(self.database.url).path}{kept}"
 
     async def restart(self, mode: Mode) -> None:
         """`immediate` is a crash, and the start after it a recovery."""

@@ -1,30 +1,58 @@
-"""What stands between a service and its Postgres: it passes bytes on until a test lets it stall or cut."""
+"""What stands between a service and its Postgres, or its clients: it passes bytes on until a test lets it stall or
+cut."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from itertools import cycle, islice
 from pathlib import Path
+from typing import TypeAlias
+
+Ends: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Reach: TypeAlias = Callable[[], Awaitable[Ends]]
+"""Makes a connection to what stands behind."""
+
+
+def at_socket(path: Path) -> Reach:
+    """Behind a socket's file."""
+    return lambda: asyncio.open_unix_connection(str(path))
+
+
+def at_each_in_turn(ports: Sequence[int]) -> Reach:
+    """Behind ports of the loopback address: each connection is one to the next of them that takes it."""
+    turn = cycle(ports)
+
+    async def reach() -> Ends:
+        for port in islice(turn, len(ports)):
+            with suppress(OSError):
+                return await asyncio.open_connection("127.0.0.1", port)
+        raise ConnectionRefusedError
+
+    return reach
 
 
 class Relay:
     """One connection. Once `is_stranded`, what has not come through never will."""
 
-    def __init__(self, passes: asyncio.Event, target: Path) -> None:
+    def __init__(self, passes: asyncio.Event, reach: Reach) -> None:
         self._passes = passes
-        self._target = target
+        self._reach = reach
         self.is_stranded = False
 
     async def run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Until one of its ends has gone, or it is cut."""
+        """Until both of its ends have said all, one has gone, or it is cut."""
         ends = [writer]
         try:
             await self._pass()
-            far_reader, far_writer = await asyncio.open_unix_connection(str(self._target))
+            far_reader, far_writer = await self._reach()
             ends.append(far_writer)
             await asyncio.gather(self._copy(reader, far_writer), self._copy(far_reader, writer))
-        except (OSError, EOFError, asyncio.CancelledError):
+            for end in ends:  # what is still on its way arrives
+                end.close()
+                await end.wait_closed()
+        except (OSError, asyncio.CancelledError):
             pass
         finally:
             for end in ends:
@@ -37,7 +65,8 @@ class Relay:
             await self._pass()
             writer.write(data)
             await writer.drain()
-        raise EOFError
+        await self._pass()
+        writer.write_eof()
 
     async def _pass(self) -> None:
         await self._passes.wait()
@@ -46,10 +75,11 @@ class Relay:
 
 
 class Proxy:
-    """Listens on the loopback address and passes each connection on to a server's socket file."""
+    """Listens on the loopback address and passes each connection on to what stands behind."""
 
-    def __init__(self, target: Path) -> None:
-        self._target = target
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+        self._refuses = False
         self._passes = asyncio.Event()
         self._passes.set()
         self._relays: dict[Relay, asyncio.Task[None]] = {}
@@ -70,6 +100,7 @@ class Proxy:
         that nobody is at the other end any more."""
         for relay in self._relays:
             relay.is_stranded = strand
+        self._refuses = False
         self._passes.set()
 
     async def cut(self) -> None:
@@ -77,6 +108,11 @@ class Proxy:
         for task in self._relays.values():
             task.cancel()
         await asyncio.gather(*self._relays.values(), return_exceptions=True)
+
+    async def refuse(self) -> None:
+        """Every connection is reset, and so is each new one."""
+        self._refuses = True
+        await self.cut()
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
@@ -89,7 +125,10 @@ class Proxy:
             await self.cut()
 
     def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        relay = Relay(self._passes, self._target)
+        if self._refuses:
+            writer.transport.abort()
+            return
+        relay = Relay(self._passes, self._reach)
         task = asyncio.create_task(relay.run(reader, writer))
         self._relays[relay] = task
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -27,13 +26,9 @@ def own() -> Iterator[OwnPostgres]:
         yield made
 
 
-def _through(pooler: Pooler, own: OwnPostgres) -> str:
-    return f"postgresql://postgres@127.0.0.1:{pooler.port}{urlsplit(own.database.url).path}?pooler=transaction"
-
-
 async def test_work_goes_on_behind_it_and_after_its_death(own: OwnPostgres) -> None:
     pooler = Pooler(own.socket.parent)
-    async with pooler.run(), at_work(own.database, "pooler", url=_through(pooler, own)) as clients:
+    async with pooler.run(), at_work(own.database, "pooler", url=own.through(pooler)) as clients:
         await clients.progress(50)
         for _ in range(EFFORT):
             async with clients.trouble("another pooler"):
@@ -45,7 +40,7 @@ async def test_the_same_connection_of_ours_is_several_of_the_server(own: OwnPost
     pooler = Pooler(own.socket.parent)
     async with (
         pooler.run(),
-        open_engines(_through(pooler, own)) as engines,
+        open_engines(own.through(pooler)) as engines,
         engines.writer.connect() as writer,
         engines.reader.connect() as reader,
     ):
