@@ -61,6 +61,9 @@ if TYPE_CHECKING:  # it needs libraries that are not always there
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
+_LAST_WORDS_SEC: Final = 0.25
+"""Each answer since the signal has closed its connection. So this is how long one is waited for that says nothing."""
+
 _STUCK_MS: Final = 60_000
 """A client that takes nothing of its answer for so long is cut off by the kernel."""
 
@@ -96,6 +99,7 @@ async def serve(settings: Settings, emit: Emit) -> int:
                 serving = asyncio.create_task(server.serve(sockets=[listener]), name="server")
                 living = asyncio.create_task(life.run(), name="replica")
                 exit_code = await _until_asked_to_end(living, serving, signals, emit)
+                application.is_ending = True
                 await _left(life, living)
                 await asyncio.gather(life.rest(), application.wait_idle(settings.shutdown_grace_sec))
                 server.should_exit = True
@@ -399,6 +403,17 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._when_listening()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """First nobody is let in any more, and who is connected may say what he was about to: to hang up on a request
+        that is on its way leaves its client in doubt."""
+        for listening in self.servers:
+            listening.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_SEC):
+                while self.server_state.connections:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(_LAST_WORDS_SEC / 10)
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

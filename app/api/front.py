@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
@@ -23,6 +24,8 @@ _MOST_BYTES: Final = 32 * 1024
 _AROUND_A_HEADER: Final = len(": \r\n")
 _HOST: Final = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._~!$&'()*+,;=%-]+)(:[0-9]*)?")
 
+_CLOSE: Final = (b"connection", b"close")
+
 _PLAIN_PATH: Final = re.compile(rb"(/[0-9A-Za-z._~-]+)+")
 
 _ADDRESS: Final = re.compile(r"\[.*|\d+\.\d+\.\d+\.\d+")
@@ -34,6 +37,9 @@ class Front:
     def __init__(self, app: ASGIApp, emit: Emit, clock: Clock, hosts: str = "any") -> None:
         """`hosts` are the names, separated by commas, of which a request must name one; `any`: whatever it names."""
         self.in_flight = 0
+        self.is_ending = False
+        """Whether each answer is the last on its connection, so that its client goes elsewhere before this server has
+        gone."""
         self._hosts = None if hosts == "any" else frozenset([*hosts.split(","), "localhost"])
         self._app = app
         self._emit = emit
@@ -53,7 +59,7 @@ class Front:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == ScopeType.HTTP:
-            await self._serve(scope, _Exchange(Body(self._intake, receive), send))
+            await self._serve(scope, _Exchange(Body(self._intake, receive), send, lambda: self.is_ending))
         else:
             await self._app(scope, receive, send)
 
@@ -90,9 +96,10 @@ class Front:
 class _Exchange:
     """One request and its answer, as far as they have got."""
 
-    def __init__(self, body: Body, send: Send) -> None:
+    def __init__(self, body: Body, send: Send, is_last: Callable[[], bool]) -> None:
         self.body = body
         self._send = send
+        self._is_last = is_last
         self.started = False
         self.status = FAULT
 
@@ -100,6 +107,8 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self.started = True
             self.status = message["status"]
+            if self._is_last():
+                message["headers"] = [*message["headers"], _CLOSE]
         try:
             await self._send(message)
         except OSError:
@@ -108,11 +117,8 @@ class _Exchange:
     async def refuse(self, error: Exception) -> None:
         """Answer with `error` and let the connection go: what else stands on it cannot be trusted."""
         response = response_to(error)
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(response.body)).encode()),
-            (b"connection", b"close"),
-        ]
+        length = (b"content-length", str(len(response.body)).encode())
+        headers = [(b"content-type", b"application/json"), length, _CLOSE]
         await self.send({"type": "http.response.start", "status": response.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": response.body, "more_body": False})
 

@@ -81,6 +81,7 @@ async def test_a_drain_answers_what_it_must_waits_for_a_slow_request_and_exits_w
                 claim = await client.post("/jobs/claim", json={"worker": "w"})
                 for refused in (ready, submit, claim):
                     assert refused.status_code == 503
+                    assert refused.headers["connection"] == "close"  # so its client goes elsewhere in time
                 assert int(submit.headers["retry-after"]) >= 1
                 assert (await client.post(path + "/heartbeat", json=token)).status_code == 200
                 assert (await client.post(path + "/complete", json=token)).status_code == 200

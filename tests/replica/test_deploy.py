@@ -1,0 +1,172 @@
+"""A deployment restarts one replica after the other, and nobody who uses the service notices; and how long a change of
+hands takes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import statistics
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from typing import Final, TypeVar
+
+import pytest
+
+from app.client import AsyncClient
+from tests.databases import Database
+from tests.effort import EFFORT
+from tests.replica.several import TTL_SEC, submitted, until
+from tests.replica.site import Member, balanced
+
+pytestmark = pytest.mark.torture
+
+T = TypeVar("T")
+
+_SUBMITTERS: Final = 4
+_WORKERS: Final = 4
+_PAUSE_SEC: Final = 0.02
+_TIMES: Final = 20
+_SLOW: Final = 10.0
+"""So much slower may a machine be than the one on which the promises were measured."""
+
+
+class Users:
+    """Clients as we give them away, each with connections of its own. None of their calls may fail."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._is_closing = False
+        self._seconds: list[float] = []
+        self.submitted: list[str] = []
+        self.completed: list[str] = []
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        """For the duration of the block; what they have submitted is completed in the end."""
+        async with asyncio.TaskGroup() as group:  # a call that fails ends the test
+            for n in range(_SUBMITTERS):
+                group.create_task(self._submit(f"submitter {n}"))
+            for n in range(_WORKERS):
+                group.create_task(self._work(f"worker {n}"))
+            await self.progress()
+            yield
+            await self.progress()
+            self._is_closing = True
+
+    async def progress(self) -> None:
+        """Wait until some more jobs are completed."""
+        wanted = len(self.completed) + 20
+
+        async def are_there() -> bool:
+            return len(self.completed) >= wanted
+
+        await until(are_there)
+
+    def summary(self) -> str:
+        """For whoever reads the report of a run."""
+        *_, p99 = statistics.quantiles(self._seconds, n=100)
+        return (
+            f"{len(self._seconds)} calls, none failed; half within {statistics.median(self._seconds) * 1000:.0f} ms,"
+            f" p99 {p99 * 1000:.0f} ms, the longest {max(self._seconds) * 1000:.0f} ms"
+        )
+
+    async def _submit(self, name: str) -> None:
+        async with AsyncClient(self._url) as client:
+            while not self._is_closing:
+                job = await self._timed(client.submit("acme", name))
+                self.submitted.append(job.id)
+                await self._timed(client.get_job(job.id))
+                await asyncio.sleep(_PAUSE_SEC)
+
+    async def _work(self, name: str) -> None:
+        async with AsyncClient(self._url) as client:
+            while not self._is_closing or len(self.completed) < len(self.submitted):
+                for job in await self._timed(client.claim(name, limit=2, start=True)):
+                    await self._timed(client.complete(job.hold))
+                    self.completed.append(job.id)
+                await asyncio.sleep(_PAUSE_SEC)
+
+    async def _timed(self, call: Awaitable[T]) -> T:
+        began = time.monotonic()
+        try:
+            return await call
+        finally:
+            self._seconds.append(time.monotonic() - began)
+
+
+async def test_a_deployment_of_one_after_the_other_is_noticed_by_no_client(postgres: Database) -> None:
+    members = [Member(postgres.url, leader_ttl_sec=TTL_SEC) for _ in range(3)]
+    async with balanced(members) as url:
+        users = Users(url)
+        async with users.at_work():
+            for member in members * EFFORT:
+                assert await member.served.stop() == 0
+                await member.start()
+                await users.progress()
+        print(f"{len(members) * EFFORT} replicas restarted: {users.summary()}")  # noqa: T201 - the figure
+    jobs = await postgres.fetch("SELECT id, state, attempt FROM jobs")
+    assert {_hex(job) for job, *_ in jobs} == set(users.submitted) == set(users.completed)
+    assert len(jobs) == len(users.submitted) == len(users.completed)
+    assert {tuple(rest) for _, *rest in jobs} == {("completed", 1)}
+
+
+@pytest.mark.skipif(EFFORT == 1, reason="it takes long: make torture")
+@pytest.mark.parametrize(
+    ("number", "promised_sec"), [(signal.SIGTERM, 0.5), (signal.SIGKILL, TTL_SEC + 1)], ids=["SIGTERM", "kill -9"]
+)
+async def test_nobody_dispatches_for_a_moment_only(
+    postgres: Database, number: signal.Signals, promised_sec: float
+) -> None:
+    """As a client sees it that calls all the time, through the one that takes over."""
+    first, second = (Member(postgres.url, leader_ttl_sec=TTL_SEC) for _ in range(2))
+    longest: list[float] = []
+    async with balanced([first, second]):
+        for _ in range(_TIMES):
+            await second.is_ready_as("standby")
+            longest.append(await _longest_call(second, _end(first, second, number)))
+            await first.start()
+            first, second = second, first
+    figures = f"median {statistics.median(longest) * 1000:.0f} ms, longest {max(longest) * 1000:.0f} ms"
+    print(f"{_TIMES} times {number.name}: {figures}; promised {promised_sec * 1000:.0f} ms")  # noqa: T201 - the figures
+    assert max(longest) < promised_sec * _SLOW
+
+
+async def _end(first: Member, second: Member, number: signal.Signals) -> None:
+    first.served.signal(number)
+    await second.is_ready_as("dispatcher")
+    await first.served.exited()
+
+
+async def _longest_call(member: Member, change: Awaitable[None]) -> float:
+    """Of those that this replica gets one after the other during the change, and some before and after it."""
+    seconds: list[float] = []
+    over = asyncio.Event()
+
+    async def call() -> None:
+        async with member.served.client() as client:
+            while not over.is_set():
+                began = time.monotonic()
+                await submitted(client, f"call {uuid.uuid4().hex}")
+                seconds.append(time.monotonic() - began)
+
+    async def more() -> None:
+        wanted = len(seconds) + 5
+
+        async def are_there() -> bool:
+            return len(seconds) >= wanted
+
+        await until(are_there)
+
+    async with asyncio.TaskGroup() as group:  # a call that fails ends the test
+        group.create_task(call())
+        await more()
+        await change
+        await more()
+        over.set()
+    return max(seconds)
+
+
+def _hex(job_id: object) -> str:
+    return str(job_id).replace("-", "")
