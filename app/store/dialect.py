@@ -492,6 +492,21 @@ _LAST_SEQ: Final = {
 _GO_ON_ON_POSTGRES: Final = text("SELECT setval('jobs_seq_seq', greatest(:seq, 1), :seq > 0)")
 
 
+async def end_what_stands_still(connection: AsyncConnection) -> None:
+    """Have Postgres end the sessions that are called and owned like this one and have written in a transaction in which
+    nothing has happened for a while. Its own timeouts pass over one that waits between two messages of a statement."""
+    if connection.dialect.name == POSTGRES:
+        await connection.execute(_END_WHAT_STANDS_STILL)
+
+
+_END_WHAT_STANDS_STILL: Final = text(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+    " AND usename = session_user AND application_name = current_setting('application_name')"
+    " AND pid <> pg_backend_pid() AND backend_xid IS NOT NULL"
+    " AND state_change < clock_timestamp() - interval '0.5 seconds'"
+)
+
+
 async def learn_statistics(connection: AsyncConnection, tables: Sequence[Table]) -> None:
     """Let the planner see what has come in bulk. SQLite's is told once and for all, by the migrations."""
     if connection.dialect.name == POSTGRES:

@@ -161,7 +161,7 @@ class Dispatcher:
 
     async def take_if_free(self, engine: AsyncEngine, *, locked: bool = False) -> bool:
         """Whether we are the dispatcher now. Nobody is, or was, under the same epoch, and no time that was given out
-        before is given out again."""
+        before is given out again. What the one before had begun to write is undone, for it could never be committed."""
         began = self._clock.monotonic()
         ours = {"our_name": self.holder, "our_address": self.address, "claim_sec": self.claim_sec}
         async with engine.begin() as connection:
@@ -169,6 +169,8 @@ class Dispatcher:
                 first = dialect.upsert(connection, dispatcher, keys=["name"], update=[])
                 await connection.execute(first, {"name": ROW})
             taken = (await connection.execute(_TAKE_LOCKED if locked else _TAKE, ours)).one_or_none()
+            if taken is not None:
+                await dialect.end_what_stands_still(connection)
         if taken is None:
             return False
         self.epoch, self.time_before = taken

@@ -15,8 +15,7 @@ Reach: TypeAlias = Callable[[], Awaitable[Ends]]
 """Makes a connection to what stands behind."""
 
 
-def at_socket(path: Path) -> Reach:
-    """Behind a socket's file."""
+def _at_socket(path: Path) -> Reach:
     return lambda: asyncio.open_unix_connection(str(path))
 
 
@@ -75,10 +74,10 @@ class Relay:
 
 
 class Proxy:
-    """Listens on the loopback address and passes each connection on to what stands behind."""
+    """Listens on the loopback address and passes each connection on to what stands behind, a socket's file for one."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, behind: Path | Reach) -> None:
+        self._reach = _at_socket(behind) if isinstance(behind, Path) else behind
         self._refuses = False
         self._passes = asyncio.Event()
         self._passes.set()

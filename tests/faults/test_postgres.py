@@ -13,7 +13,7 @@ from tests.disks import clear, fill, small_disk
 from tests.effort import EFFORT
 from tests.faults.clients import Clients, at_work
 from tests.faults.postgres import MODES, OwnPostgres, own_server
-from tests.faults.proxy import Proxy, at_socket
+from tests.faults.proxy import Proxy
 
 pytestmark = pytest.mark.torture
 
@@ -92,7 +92,7 @@ async def test_the_disk_of_its_log_is_full(own: OwnPostgres) -> None:
 
 
 async def test_its_connections_are_reset(own: OwnPostgres) -> None:
-    proxy = Proxy(at_socket(own.socket))
+    proxy = Proxy(own.socket)
     async with at_work_behind(proxy, own, "resets") as clients:
         for _ in range(EFFORT):
             async with clients.trouble("resets"):
@@ -103,7 +103,7 @@ async def test_its_connections_are_reset(own: OwnPostgres) -> None:
 
 @pytest.mark.parametrize("strand", [False, True], ids=["and what stalled flows on", "and what stalled is lost"])
 async def test_its_connections_stall(own: OwnPostgres, *, strand: bool) -> None:
-    proxy = Proxy(at_socket(own.socket))
+    proxy = Proxy(own.socket)
     async with at_work_behind(proxy, own, f"stalls, strand={strand}") as clients:
         for _ in range(EFFORT):
             async with clients.trouble("stall"):

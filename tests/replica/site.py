@@ -7,9 +7,10 @@ import asyncio
 import math
 import random
 import socket
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, Final
 
 from tests import served
@@ -27,6 +28,8 @@ from tests.served import PATIENCE_SEC, Served
 
 CROWD: Final = 16
 _GO_ON: Final = 20
+_LATE_SEC: Final = 10.0
+_LAST: Final = 100
 
 
 class Member:
@@ -154,10 +157,24 @@ async def at_work(
         async with site.voice("administrator") as voice:
             await set_up(site, voice)
         made = Replicas(database, members, site)
-        async with site.at_work():
-            await made.progress(5)
-            yield made
+        with _told_if_it_fails(made):
+            async with site.at_work():
+                await made.progress(5)
+                yield made
         await made.verdict(terms or Terms(), tell, name)
+
+
+@contextmanager
+def _told_if_it_fails(replicas: Replicas) -> Iterator[None]:
+    """What clients were told of late, and what each replica has said last."""
+    try:
+        yield
+    except BaseException:
+        late = [call for call in replicas.history.calls if call.invoked_at > time.monotonic() - _LATE_SEC]
+        print(Counter((call.kind, call.status) for call in late))  # noqa: T201 - pytest shows it where the test fails
+        for member in replicas.members:
+            print(member.address, *member.served.events[-_LAST:], sep="\n")  # noqa: T201
+        raise
 
 
 def _port_of(member: Member) -> int:

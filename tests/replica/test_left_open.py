@@ -1,0 +1,36 @@
+"""What the dispatcher before has begun, and can neither finish nor take back, is in nobody's way."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+
+from tests.databases import Database
+from tests.replica.several import claimed, replicas_on, submitted
+
+
+@asynccontextmanager
+async def _stuck_between_two_messages(database: Database, job_id: str) -> AsyncIterator[None]:
+    """As a writer's session is whose process, or way, stopped when a statement was prepared and not yet executed:
+    Postgres counts that neither as idle, which it would end, nor as a statement that takes too long."""
+    settings = {"application_name": "fairlane writer", "idle_in_transaction_session_timeout": "1000"}
+    session = await asyncpg.connect(database.url, server_settings=settings | {"statement_timeout": "1000"})
+    try:
+        await session.execute("BEGIN")
+        await session.execute(f"SELECT FROM jobs WHERE id = '{job_id}' FOR UPDATE")
+        await session.prepare("SELECT 1")
+        yield
+    finally:
+        session.terminate()
+
+
+async def test_who_takes_over_waits_for_no_lock_of_the_one_before(postgres: Database) -> None:
+    async with replicas_on(postgres, 2, leader_ttl_sec=1) as made, made.all[1].client() as by_second:
+        job = await submitted(by_second, "locked")
+        async with _stuck_between_two_messages(postgres, job["id"]):
+            await made.all[0].kill()
+            await made.all[1].logged("dispatch_begun")
+            [leased] = await claimed(by_second, start=True)
+            assert leased["id"] == job["id"]
