@@ -4,9 +4,11 @@ and its body is there, it is handed on to the one that dispatches."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
+import msgspec
 from litestar.types import ASGIApp, HTTPReceiveMessage, HTTPScope, Receive, Scope, Send
 
 from app.api.request import CheckedRequest
@@ -40,11 +42,12 @@ _REPEATABLE_POSTS: Final = frozenset(
 @dataclass(frozen=True, slots=True)
 class Call:
     """A request as it came in, with all of its body. `may_repeat` is whether to send it twice does no more than to send
-    it once."""
+    it once; `if_nothing_came` is what it is told, by type and body, if this replica ends while it waits."""
 
     scope: HTTPScope
     body: bytes
     may_repeat: bool
+    if_nothing_came: tuple[bytes, bytes] | None
 
     def receiving(self, receive: Receive) -> Receive:
         """What an application receives that is handed this call: the body once more, then what comes after it."""
@@ -83,7 +86,21 @@ async def _call_of(request: CheckedRequest) -> Call:
     body = await request.received()
     has_key = any(name == b"idempotency-key" for name, _ in scope["headers"])
     may_repeat = scope["method"] in _SAFE_TO_REPEAT or has_key or scope["path_template"] in _REPEATABLE_POSTS
-    return Call(scope[RECEIVED], body, may_repeat)
+    return Call(scope[RECEIVED], body, may_repeat, _if_nothing_came(scope["path_template"], body))
+
+
+class _Claim(msgspec.Struct):
+    wait_sec: int = 0
+
+
+def _if_nothing_came(template: str, body: bytes) -> tuple[bytes, bytes] | None:
+    if template == "/events":
+        return b"text/event-stream", b""
+    if template == "/jobs/claim":
+        with suppress(msgspec.MsgspecError):  # what is wrong with it, the replica that dispatches says
+            if msgspec.json.decode(body, type=_Claim).wait_sec > 0:
+                return b"application/json", b'{"jobs":[]}'
+    return None
 
 
 def keep_as_received(scope: Scope) -> None:

@@ -109,6 +109,10 @@ class Life:
         self._asked_to_leave.set()
         await self._may_end.wait()
 
+    async def asked_to_leave(self) -> None:
+        """Wait until it is."""
+        await self._asked_to_leave.wait()
+
     async def rest(self) -> None:
         """No more slow rounds, if this replica still dispatches."""
         if self.reign is not None:

@@ -50,17 +50,24 @@ class Switch:
         await self.standby(scope, receive, send)
 
     async def hand_on(self, call: Call, receive: Receive, send: Send) -> None:
-        """Have a call answered by the replica that dispatches; that may be this one by then. Raises `Unavailable`."""
+        """Have a call answered by the replica that dispatches; that may be this one by then. One that only waits is let
+        go when this replica is asked to end. Raises `Unavailable`."""
         answer = _Answer(send, self._life.reached)
         work = asyncio.create_task(self._answered_elsewhere(call, answer))
         gone = asyncio.create_task(hung_up(receive))
+        leaving = asyncio.create_task(self._life.asked_to_leave())
         try:
+            await asyncio.wait({work, gone, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if call.if_nothing_came and answer.may_end_now and not (work.done() or gone.done()):
+                await _ended(work)
+                await answer.end_with(*call.if_nothing_came)
+                return
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
             reign = work.result() if work.done() else None
             if not work.done() and not answer.has_begun:
                 raise ClientGone
         finally:
-            await _ended(work, gone)
+            await _ended(work, gone, leaving)
         if reign is not None:
             await reign.serve(call.scope, call.receiving(receive), send)
 
@@ -135,6 +142,20 @@ class _Answer:
             types = [value for name, value in message["headers"] if name == b"content-type"]
             self._is_stream_of_events = any(value.startswith(_EVENTS) for value in types)
         await self._send(message)
+
+    @property
+    def may_end_now(self) -> bool:
+        """Whether no part of it would be missing."""
+        return self._is_stream_of_events or not self.has_begun
+
+    async def end_with(self, kind: bytes, body: bytes) -> None:
+        """All of it, or if some was sent, no more."""
+        if self.has_begun:
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
+        headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def end_if_it_may_end_anywhere(self) -> None:
         """Whoever reads events comes again when they end. Of everything else the client must see that a part is

@@ -12,12 +12,13 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
+import httpx
 import pytest
 
 from app.client import AsyncClient
 from tests.databases import Database
 from tests.effort import EFFORT
-from tests.replica.several import TTL_SEC, submitted, until
+from tests.replica.several import TTL_SEC, claimed, submitted, until
 from tests.replica.site import Member, balanced
 
 pytestmark = pytest.mark.torture
@@ -26,8 +27,10 @@ T = TypeVar("T")
 
 _SUBMITTERS: Final = 4
 _WORKERS: Final = 4
+_PATIENT: Final = 3
 _PAUSE_SEC: Final = 0.02
 _TIMES: Final = 20
+_NEVER_SEC: Final = 3600
 _SLOW: Final = 10.0
 """So much slower may a machine be than the one on which the promises were measured."""
 
@@ -50,10 +53,13 @@ class Users:
                 group.create_task(self._submit(f"submitter {n}"))
             for n in range(_WORKERS):
                 group.create_task(self._work(f"worker {n}"))
+            patient = [group.create_task(self._wait(f"patient worker {n}")) for n in range(_PATIENT)]
             await self.progress()
             yield
             await self.progress()
             self._is_closing = True
+            for worker in patient:
+                worker.cancel()
 
     async def progress(self) -> None:
         """Wait until some more jobs are completed."""
@@ -88,6 +94,13 @@ class Users:
                     self.completed.append(job.id)
                 await asyncio.sleep(_PAUSE_SEC)
 
+    async def _wait(self, name: str) -> None:
+        """For jobs that never come, for as long as a claim may."""
+        async with AsyncClient(self._url) as client:
+            while True:
+                assert await client.claim(name, queues=["nothing"], wait_sec=30) == []
+                await asyncio.sleep(_PAUSE_SEC)
+
     async def _timed(self, call: Awaitable[T]) -> T:
         began = time.monotonic()
         try:
@@ -110,6 +123,23 @@ async def test_a_deployment_of_one_after_the_other_is_noticed_by_no_client(postg
     assert {_hex(job) for job, *_ in jobs} == set(users.submitted) == set(users.completed)
     assert len(jobs) == len(users.submitted) == len(users.completed)
     assert {tuple(rest) for _, *rest in jobs} == {("completed", 1)}
+
+
+async def test_who_only_waits_is_let_go_by_a_replica_that_ends(postgres: Database) -> None:
+    first, second = (Member(postgres.url, shutdown_grace_sec=_NEVER_SEC, leader_ttl_sec=TTL_SEC) for _ in range(2))
+    async with balanced([first, second]), second.served.client() as by_second, first.served.client() as by_first:
+        async with by_second.stream("GET", "/events") as moves:
+            waiting = asyncio.create_task(claimed(by_second, queues=["nothing"], wait_sec=30))
+            await until(lambda: _waits(by_first))
+            second.served.signal(signal.SIGTERM)
+            assert await waiting == []
+            assert [line async for line in moves.aiter_lines() if line.startswith("event")] == []  # it ends
+            assert await second.served.exited() == 0
+        assert not await _waits(by_first)
+
+
+async def _waits(client: httpx.AsyncClient) -> bool:
+    return "fairlane_waiting_claims 1.0\n" in (await client.get("/metrics")).text
 
 
 @pytest.mark.skipif(EFFORT == 1, reason="it takes long: make torture")
