@@ -178,7 +178,7 @@ async def _longest_call(member: Member, change: Awaitable[None]) -> float:
         async with member.served.client() as client:
             while not over.is_set():
                 began = time.monotonic()
-                await submitted(client, f"call {uuid.uuid4().hex}")
+                await submitted(client, uuid.uuid4().hex)
                 seconds.append(time.monotonic() - began)
 
     async def more() -> None:
