@@ -203,6 +203,11 @@ def seconds(call: Call) -> float:
     return call.returned_at - call.invoked_at - float(asked)
 
 
+def assert_all_answered(history: History) -> None:
+    """No client had to give up waiting, or was hung up on."""
+    assert [str(call) for call in history.calls if call.status is None] == []
+
+
 def free_port() -> int:
     """One at which nobody listens right now."""
     with socket.socket() as probe:
