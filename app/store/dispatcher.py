@@ -188,6 +188,13 @@ class Dispatcher:
         if renewed.rowcount != 1:
             raise DispatchLost("another server has taken over this database")
 
+    async def prove_alone(self, connection: AsyncConnection, now: datetime) -> None:
+        """`prove` at the beginning of a transaction on a connection in place of another: what that one has locked, and
+        nobody will ever unlock, is free after it. On a file there is no such thing."""
+        if connection.dialect.name == dialect.POSTGRES:
+            await self.prove(connection, now)
+            await dialect.end_what_stands_still(connection)
+
     def renewed(self) -> None:
         """The transaction that proved the claim is committed."""
         self._renewed_at = self._proved_at

@@ -311,11 +311,14 @@ class Writer:
 
     async def _begun(self) -> AsyncConnection:
         """The connection, kept from group to group, in a new transaction."""
+        is_another = self._connection is None
         if self._connection is None:
             self._connection = await self._engine.connect()
         connection = self._connection
         try:
             await connection.begin()
+            if is_another:
+                await self._dispatcher.prove_alone(connection, self._clock.now())
         except BaseException:
             await self._give_up(connection, keep=False)
             raise

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 import asyncpg
 
 from tests.databases import Database
-from tests.replica.several import claimed, replicas_on, submitted
+from tests.replica.several import claimed, replicas_on, submitted, until
+from tests.served import serving
+
+_WRITERS: Final = (
+    "FROM pg_stat_activity WHERE application_name = 'fairlane writer' AND datname = current_database() AND backend_xid"
+)
+_STUCK: Final = f"{_WRITERS} IS NOT NULL"
+_IDLE: Final = f"{_WRITERS} IS NULL"
 
 
 @asynccontextmanager
@@ -24,6 +32,17 @@ async def _stuck_between_two_messages(database: Database, job_id: str) -> AsyncI
         yield
     finally:
         session.terminate()
+
+
+async def test_a_connection_in_place_of_another_waits_for_no_lock_of_that_one(postgres: Database) -> None:
+    """Its way to Postgres was cut, and only the process has noticed."""
+    async with serving(postgres.url) as served, served.client() as client:
+        job = await submitted(client, "locked")
+        async with _stuck_between_two_messages(postgres, job["id"]):
+            await until(lambda: postgres.value(f"SELECT state_change < clock_timestamp() - interval '1 s' {_STUCK}"))
+            await postgres.execute(f"SELECT pg_terminate_backend(pid) {_IDLE}")
+            [leased] = await claimed(client, start=True)
+            assert leased["id"] == job["id"]
 
 
 async def test_who_takes_over_waits_for_no_lock_of_the_one_before(postgres: Database) -> None:
