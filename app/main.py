@@ -62,7 +62,9 @@ if TYPE_CHECKING:  # it needs libraries that are not always there
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
 _LAST_WORDS_SEC: Final = 0.25
-"""Each answer since the signal has closed its connection. So this is how long one is waited for that says nothing."""
+_FIRST_WORDS_SEC: Final = 1.0
+"""Each answer since the signal has closed its connection. So long one is waited for that says nothing more, and one
+that has said nothing yet."""
 
 _STUCK_MS: Final = 60_000
 """A client that takes nothing of its answer for so long is cut off by the kernel."""
@@ -409,11 +411,17 @@ class _Server(uvicorn.Server):
         that is on its way leaves its client in doubt."""
         for listening in self.servers:
             listening.close()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_WORDS_SEC):
-                while self.server_state.connections:  # noqa: ASYNC110 - nobody tells
-                    await asyncio.sleep(_LAST_WORDS_SEC / 10)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while loop.time() - began < self._words_to_come_sec():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(_LAST_WORDS_SEC / 10)
         await super().shutdown(sockets)
+
+    def _words_to_come_sec(self) -> float:
+        connections = self.server_state.connections
+        if any(isinstance(each, Protocol) and each.has_said_nothing for each in connections):
+            return _FIRST_WORDS_SEC
+        return _LAST_WORDS_SEC if connections else 0.0
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

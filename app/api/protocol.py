@@ -24,6 +24,11 @@ class Protocol(HttpToolsProtocol):
     _untold = 0
     _is_read_again = False
 
+    @property
+    def has_said_nothing(self) -> bool:
+        """Whether no request has come on it yet."""
+        return self.cycle is None
+
     def data_received(self, data: bytes) -> None:
         self._data = data
         self._untold += len(data)

@@ -19,12 +19,22 @@ def _at_socket(path: Path) -> Reach:
     return lambda: asyncio.open_unix_connection(str(path))
 
 
-def at_each_in_turn(ports: Sequence[int]) -> Reach:
-    """Behind ports of the loopback address: each connection is one to the next of them that takes it."""
+Wanted: TypeAlias = Callable[[int], Awaitable[bool]]
+
+
+async def anybody(_port: int) -> bool:
+    """Whoever listens is wanted."""
+    return True
+
+
+def at_each_in_turn(ports: Sequence[int], is_wanted: Wanted = anybody) -> Reach:
+    """Behind ports of the loopback address: each connection is one to the next of them that is wanted and takes it."""
     turn = cycle(ports)
 
     async def reach() -> Ends:
         for port in islice(turn, len(ports)):
+            if not await is_wanted(port):
+                continue
             with suppress(OSError):
                 return await asyncio.open_connection("127.0.0.1", port)
         raise ConnectionRefusedError

@@ -13,10 +13,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, Final
 
+import httpx
+
 from tests import served
 from tests.databases import Database
 from tests.effort import chance_of
-from tests.faults.proxy import Proxy, at_each_in_turn
+from tests.faults.proxy import Proxy, Wanted, anybody, at_each_in_turn
 from tests.history.checker import violations
 from tests.history.clients import Site, set_up
 from tests.history.record import Call, History
@@ -133,10 +135,10 @@ class Replicas:
 
 
 @asynccontextmanager
-async def balanced(members: list[Member]) -> AsyncIterator[str]:
+async def balanced(members: list[Member], is_wanted: Wanted = anybody) -> AsyncIterator[str]:
     """They run, the first dispatches; the address at which a client gets any of them. Whatever happens, no process is
     left in the end."""
-    balancer = Proxy(at_each_in_turn([_port_of(member) for member in members]))
+    balancer = Proxy(at_each_in_turn([_port_of(member) for member in members], is_wanted))
     async with balancer.run(), AsyncExitStack() as stack:
         for member in members:
             stack.push_async_callback(_killed, member)
@@ -201,6 +203,16 @@ def seconds(call: Call) -> float:
     """How long an answer took, beyond what was asked to be waited for."""
     asked = call.body.get("wait_sec", 0) if call.kind == "claim" else 0
     return call.returned_at - call.invoked_at - float(asked)
+
+
+async def is_ready(port: int) -> bool:
+    """What a balancer asks who is to know of deployments."""
+    try:
+        async with httpx.AsyncClient(verify=False) as client:  # noqa: S501 - plain HTTP, and a context takes long to make
+            answer = await client.get(f"http://127.0.0.1:{port}/health/ready", timeout=PATIENCE_SEC)
+    except httpx.TransportError:
+        return False
+    return answer.status_code == 200
 
 
 def assert_all_answered(history: History) -> None:

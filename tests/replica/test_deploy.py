@@ -19,7 +19,7 @@ from app.client import AsyncClient
 from tests.databases import Database
 from tests.effort import EFFORT
 from tests.replica.several import TTL_SEC, claimed, submitted, until
-from tests.replica.site import Member, balanced
+from tests.replica.site import Member, balanced, is_ready
 
 pytestmark = pytest.mark.torture
 
@@ -111,7 +111,7 @@ class Users:
 
 async def test_a_deployment_of_one_after_the_other_is_noticed_by_no_client(postgres: Database) -> None:
     members = [Member(postgres.url, leader_ttl_sec=TTL_SEC) for _ in range(3)]
-    async with balanced(members) as url:
+    async with balanced(members, is_ready) as url:
         users = Users(url)
         async with users.at_work():
             for member in members * EFFORT:

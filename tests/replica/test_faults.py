@@ -165,7 +165,6 @@ async def test_the_clocks_of_two_replicas_are_an_hour_apart(own: OwnPostgres, te
             for _ in range(2 * EFFORT):
                 await _change_hands(replicas, signal.SIGTERM)
                 assert (await voice.report("heartbeat", held["id"], held["lease"]["token"])).is_ok
-    assert_all_answered(replicas.history)
     submitted = [moment for (moment,) in await own.database.fetch("SELECT submitted_at FROM jobs ORDER BY seq")]
     assert all(before < after for before, after in pairwise(submitted))
 
