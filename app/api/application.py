@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import copy
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
@@ -28,6 +29,15 @@ from app.flow.core import Core
 
 _BODY_BYTES: Final = 1024 * 1024
 _DOCUMENT_PATH: Final = "/schema"
+_HANDLERS: Final = (
+    *jobs.HANDLERS,
+    *workers.HANDLERS,
+    *tenants.HANDLERS,
+    *events.HANDLERS,
+    *service.HANDLERS,
+    *keys.HANDLERS,
+    *replicas.HANDLERS,
+)
 
 
 def create_app(core: Core, emit: Emit, scrape: service.Scrape = service.nothing_measured) -> Front:
@@ -41,16 +51,7 @@ def create_litestar(
 ) -> Litestar:
     """The application behind the front. `hand_on` takes what only who dispatches can answer, where `core` does not."""
     app = Litestar(
-        [
-            *jobs.HANDLERS,
-            *workers.HANDLERS,
-            *tenants.HANDLERS,
-            *events.HANDLERS,
-            *service.HANDLERS,
-            *keys.HANDLERS,
-            *replicas.HANDLERS,
-            page_routes(core, emit),
-        ],
+        [*map(copy, _HANDLERS), page_routes(core, emit)],  # each would keep the last application that it was given to
         before_request=refuse_unread,
         debug=False,
         dependencies={

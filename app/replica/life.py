@@ -4,6 +4,7 @@ to end, and stands by again."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
@@ -26,6 +27,9 @@ LOOK_EVERY_SEC: Final = 0.1
 _RETRY_SEC: Final = 1.0
 _GRACE_SEC: Final = 1.0
 """A dispatcher that was followed may still answer what it has done before: so long."""
+
+_HELD_SEC: Final = 10.0
+"""A connection keeps what its last request was answered by, and is closed when none comes for five seconds."""
 
 
 class Life:
@@ -135,6 +139,9 @@ class Life:
         self.onlooker.is_taking_over = True
         try:
             self.reign = await self._stack.enter_async_context(self._begin())
+        except Exception:
+            gc.collect()  # it is tried again and again; this attempt goes with the next
+            raise
         finally:
             self.onlooker.is_taking_over = False
         self.holder = None
@@ -159,6 +166,13 @@ class Life:
         await self._stack.aclose()
         if self.onlooker.is_alone:
             raise DispatchLost("another server has taken over this database")
+        self._forget()
+
+    def _forget(self) -> None:
+        """All that was in memory hangs together in cycles. Python looks for them so seldom that the next reign may come
+        before, and what is there when one begins is not looked at while it lasts."""
+        gc.collect()
+        asyncio.get_running_loop().call_later(_HELD_SEC, gc.collect)
 
     async def _abdicate(self, reign: Reign) -> None:
         """Let another replica go on at once; if there is none, finish what is begun."""

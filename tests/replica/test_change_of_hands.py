@@ -173,6 +173,30 @@ async def test_a_dispatcher_that_stood_still_and_was_not_followed_goes_on(postgr
         assert await made.epoch() == 1
 
 
+_COUNTING: Final = """
+import signal, weakref
+from app.flow.core import Core
+begin, begun = Core.__init__, weakref.WeakSet()
+def counted(self, *given):
+    begin(self, *given)
+    begun.add(self)
+Core.__init__ = counted
+signal.signal(signal.SIGUSR1, lambda *_: print("in memory:", len(begun), flush=True))
+"""
+
+
+async def test_nothing_of_what_a_dispatcher_had_in_memory_outlives_its_time(postgres: Database) -> None:
+    program, once = _COUNTING + PROGRAM, httpx.Limits(max_keepalive_connections=0)
+    async with replicas_on(postgres, 1, program=program) as made, made.all[0].client(limits=once) as client:
+        for epoch in (3, 5, 7):
+            await submitted(client, f"before-{epoch}")
+            await postgres.execute("UPDATE dispatcher SET epoch = epoch + 1, expires_at = NULL")
+            await made.all[0].logged("dispatch_begun", lambda event, now=epoch: event["epoch"] == now)  # type: ignore[misc]
+        made.all[0].signal(signal.SIGUSR1)
+        await made.all[0].printed("in memory: ")
+        assert "in memory: 2\n" in made.all[0].text  # the one that stands by, and the one that dispatches
+
+
 async def test_nobody_stands_by_for_a_copy(postgres: Database) -> None:
     async with replicas_on(postgres, 1) as made:
         await postgres.execute(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -26,6 +27,28 @@ from app.flow.core import Core
 from app.keys import ANYONE
 
 _FORM_BYTES: Final = 16 * 1024
+_HANDLERS: Final = (
+    assets.get_asset,
+    bell.ring_on_changes,
+    looking.show_overview,
+    looking.find_jobs,
+    looking.show_job,
+    looking.show_tenant,
+    looking.show_queue,
+    doing.ask_to_cancel,
+    doing.cancel_job,
+    doing.ask_to_retry,
+    doing.retry_job,
+    doing.ask_to_switch_tenant,
+    doing.switch_tenant,
+    doing.ask_to_weigh,
+    doing.weigh,
+    doing.ask_to_switch_queue,
+    doing.switch_queue,
+    login.ask_for_key,
+    login.log_in,
+    login.log_out,
+)
 
 
 def page_routes(core: Core, emit: Emit) -> Router:
@@ -33,28 +56,7 @@ def page_routes(core: Core, emit: Emit) -> Router:
     shared, explanations = Shared(lambda: front_page(core), core.clock), Explanations(core)
     return Router(
         "/",
-        route_handlers=[
-            assets.get_asset,
-            bell.ring_on_changes,
-            looking.show_overview,
-            looking.find_jobs,
-            looking.show_job,
-            looking.show_tenant,
-            looking.show_queue,
-            doing.ask_to_cancel,
-            doing.cancel_job,
-            doing.ask_to_retry,
-            doing.retry_job,
-            doing.ask_to_switch_tenant,
-            doing.switch_tenant,
-            doing.ask_to_weigh,
-            doing.weigh,
-            doing.ask_to_switch_queue,
-            doing.switch_queue,
-            login.ask_for_key,
-            login.log_in,
-            login.log_out,
-        ],
+        route_handlers=[*map(copy, _HANDLERS)],  # each would keep the last router that it was given to, and its core
         before_request=refuse_foreign,
         dependencies={
             "front_page": Provide(lambda: shared, sync_to_thread=False),
