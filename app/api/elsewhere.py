@@ -84,9 +84,13 @@ class Elsewhere:
 async def _call_of(request: CheckedRequest) -> Call:
     scope = cast("dict[str, Any]", request.scope)
     body = await request.received()
-    has_key = any(name == b"idempotency-key" for name, _ in scope["headers"])
-    may_repeat = scope["method"] in _SAFE_TO_REPEAT or has_key or scope["path_template"] in _REPEATABLE_POSTS
+    may_repeat = scope["method"] in _SAFE_TO_REPEAT or scope["path_template"] in _REPEATABLE_POSTS or _has_key(scope)
     return Call(scope[RECEIVED], body, may_repeat, _if_nothing_came(scope["path_template"], body))
+
+
+def _has_key(scope: dict[str, Any]) -> bool:
+    """Whether it submits one job under a key. Elsewhere the header means nothing."""
+    return scope["path_template"] == "/jobs" and any(name == b"idempotency-key" for name, _ in scope["headers"])
 
 
 class _Claim(msgspec.Struct):

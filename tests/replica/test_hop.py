@@ -114,9 +114,17 @@ async def test_what_may_be_sent_twice_is_sent_again_when_no_answer_comes(
 
 async def test_what_may_not_is_in_doubt(hop: tuple[FarEnd, httpx.AsyncClient]) -> None:
     far, client = hop
-    for path, body in (("/jobs", _JOB), ("/jobs/claim", {"worker": "w"}), ("/jobs/batch", {"jobs": [_JOB]})):
+    key = {"Idempotency-Key": "k"}  # heeded where one job is submitted, and nowhere else
+    for path, body, headers in (
+        ("/jobs", _JOB, {}),
+        ("/jobs/claim", {"worker": "w"}, {}),
+        ("/jobs/batch", {"jobs": [_JOB]}, {}),
+        ("/jobs/claim", {"worker": "w"}, key),
+        (f"/jobs/{'0' * 32}/retry", None, key),
+        ("/keys", {"name": "n", "role": "admin"}, key),
+    ):
         far.expect(b"", _YES)
-        answer = await client.post(path, json=body)
+        answer = await client.post(path, json=body, headers=headers)
         assert (answer.status_code, len(far.asked)) == (503, 1), path
         assert "may have been done" in answer.json()["error"]
         assert int(answer.headers["retry-after"]) >= 1
