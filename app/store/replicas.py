@@ -36,7 +36,9 @@ _EVERY: Final = select(
     dialect.micros_between(_c.last_seen_at, _NOW).label("lag"),
 ).order_by(_c.started_at, _c.name)
 _OTHERS: Final = select(func.count()).where(_c.name != bindparam("me"), _c.last_seen_at > _AGO)
-_DEAD: Final = delete(replicas).where(_c.last_seen_at < _AGO)
+# Who waited for the row of another that is back just now would wait in a circle: that one is about to delete ours.
+_UNHEARD: Final = select(_c.name).where(_c.last_seen_at < _AGO).with_for_update(skip_locked=True)
+_DEAD: Final = delete(replicas).where(_c.name.in_(_UNHEARD))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,16 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+from sqlalchemy import text
 
+from app.store.engine import open_engines
+from app.store.replicas import Replica, beat, every
 from tests.cli.running import Fairlane
 from tests.databases import Database, Databases
 from tests.replica.several import replicas_on, until
@@ -77,6 +81,24 @@ async def _slow_request(served: Served) -> AsyncIterator[None]:
         await client.get("/health/live")
     yield
     writer.close()
+
+
+async def test_replicas_that_come_back_together_after_a_long_silence_do_not_wait_for_each_other(
+    postgres: Database,
+) -> None:
+    first, second = (Replica(name, "here:1", "1", datetime.now(UTC)) for name in ("a", "b"))
+    async with open_engines(postgres.url) as engines, engines.writer.connect() as by_first:
+        for replica in (first, second):
+            await beat(by_first, replica, None)
+        await by_first.commit()
+        await postgres.execute("UPDATE replicas SET last_seen_at = last_seen_at - interval '2 minutes'")
+        async with open_engines(postgres.url) as others, others.writer.begin() as by_second:
+            await by_first.execute(text("UPDATE replicas SET last_seen_at = clock_timestamp() WHERE name = 'a'"))
+            await beat(by_second, second, None)
+            await beat(by_first, first, None)
+            await by_first.commit()
+        async with engines.reader.connect() as connection:
+            assert {seen.name for seen in await every(connection)} == {"a", "b"}
 
 
 async def test_a_server_on_a_file_is_the_only_one(sqlite_databases: Databases) -> None:
