@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 import httpx
@@ -54,29 +55,49 @@ class Forwarder:
         """`name` is what the other side is told of who hands it on."""
         self._name = name.encode("ascii", "replace")
         # Replicas speak plain HTTP to each other; a context that could verify would read all certificates at the start.
-        self._transport = httpx.AsyncHTTPTransport(
-            verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-            trust_env=False,
-            limits=httpx.Limits(max_keepalive_connections=_MOST_IDLE, keepalive_expiry=_IDLE_SEC),
-        )
+        self._no_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._lines: set[httpx.AsyncHTTPTransport] = set()
+        self._idle: list[httpx.AsyncHTTPTransport] = []
 
     async def close(self) -> None:
         """Hang up on everybody."""
-        await self._transport.aclose()
+        for line in self._lines:
+            await line.aclose()
 
     async def forward(self, address: str, call: Call, send: Send) -> None:
         """Have `call` answered at `address`. Raises `NotTaken`, `BrokenOff`; if that is raised after the answer has
         begun, what was sent of it is all that there is."""
+        async with self._line() as line:
+            try:
+                response = await line.handle_async_request(self._request(address, call))
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                raise NotTaken(_told(error)) from error
+            except httpx.TransportError as error:
+                raise BrokenOff(_told(error)) from error
+            try:
+                await _pass_on(response, send)
+            finally:
+                await response.aclose()
+
+    @asynccontextmanager
+    async def _line(self) -> AsyncIterator[httpx.AsyncHTTPTransport]:
+        """One connection, or what will be one. A pool of httpx's looks at all that it has for each call, and keeps none
+        once as many are in use as may be idle: the claims that wait would have every other call connect anew."""
+        line = self._idle.pop() if self._idle else self._new_line()
         try:
-            response = await self._transport.handle_async_request(self._request(address, call))
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise NotTaken(_told(error)) from error
-        except httpx.TransportError as error:
-            raise BrokenOff(_told(error)) from error
-        try:
-            await _pass_on(response, send)
+            yield line
         finally:
-            await response.aclose()
+            if len(self._idle) < _MOST_IDLE:
+                self._idle.append(line)
+            else:
+                self._lines.discard(line)
+                await line.aclose()
+
+    def _new_line(self) -> httpx.AsyncHTTPTransport:
+        only = httpx.Limits(max_connections=1, keepalive_expiry=_IDLE_SEC)
+        line = httpx.AsyncHTTPTransport(verify=self._no_tls, trust_env=False, limits=only)
+        self._lines.add(line)
+        return line
 
     def _request(self, address: str, call: Call) -> httpx.Request:
         scope = call.scope
