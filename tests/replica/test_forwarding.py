@@ -68,6 +68,18 @@ async def test_the_life_of_a_job_through_one_that_stands_by(
         assert (await client.get("/stats")).json()["state_counts"]["completed"] == 1
 
 
+_NO_CLAIMS = (
+    b"",
+    b"{",
+    b"[]",
+    b"\xff",
+    b'{"worker": "w", "wait_sec": "5"}',
+    b'{"worker": "w", "wait_sec": -1}',
+    b'{"worker": "w", "wait_sec": 1e400}',
+    b'{"wait_sec": 1, "worker": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+)
+
+
 async def test_reads_and_refusals_are_the_same_wherever_one_asks(
     both: tuple[httpx.AsyncClient, httpx.AsyncClient],
 ) -> None:
@@ -96,6 +108,10 @@ async def test_reads_and_refusals_are_the_same_wherever_one_asks(
         ("POST", "/jobs", {"content": b" " * 1_100_000, "headers": {"content-type": "application/json"}}),
         ("POST", "/jobs", {"json": _JOB | {"priority": 9}, "headers": {"Idempotency-Key": "one"}}),
         ("POST", "/jobs", {"json": _JOB | {"tenant": "full"}}),
+        *(
+            ("POST", "/jobs/claim", {"content": body, "headers": {"content-type": "application/json"}})
+            for body in _NO_CLAIMS
+        ),
         ("POST", f"/jobs/{'0' * 32}/cancel", {}),
         ("POST", f"/jobs/{job['id']}/complete", {"json": {"token": "none"}}),
         ("POST", f"/jobs/{job['id']}/retry", {}),

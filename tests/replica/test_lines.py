@@ -45,7 +45,7 @@ class Patient:
 
 def _call(path: bytes) -> Call:
     scope: Any = {"method": "GET", "raw_path": path, "query_string": b"", "headers": [(b"host", b"here")]}
-    return Call(scope, b"", may_repeat=True)
+    return Call(scope, b"", may_repeat=True, if_nothing_came=None)
 
 
 async def _send(message: Message) -> None:
