@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
-from litestar.types import ASGIApp, HTTPReceiveMessage, HTTPScope, Receive, Scope, Send
+from litestar.types import ASGIApp, HTTPReceiveMessage, HTTPScope, Message, Receive, Scope, Send
 
+from app.api.errors import ROLE
 from app.api.request import CheckedRequest
 from app.errors import NotDispatching
 
 ANYWHERE: Final = "answered_anywhere"
 """Marks what every replica answers by itself: the database is all that it needs."""
+
+TRIED_FIRST: Final = "tried_first"
+"""Marks what a replica answers by itself if it can: a wrong key counts where it was shown, not as its own."""
 
 FORWARDED: Final = b"fairlane-forwarded"
 """The header by which a replica sees that a request has come from another: it is never handed on again."""
@@ -77,8 +81,27 @@ class Elsewhere:
             return
         if any(name == FORWARDED for name, _ in scope["headers"]):
             raise NotDispatching("this replica does not dispatch")
-        request = CheckedRequest(scope, receive, send)
-        await self._hand_on(await _call_of(request), receive, send)
+        call = await _call_of(CheckedRequest(scope, receive, send))
+        if scope["route_handler"].opt.get(TRIED_FIRST):
+            answer = _UnlessNotOurs(send)
+            await self._app(scope, call.receiving(receive), answer.send)
+            if not answer.is_held_back:
+                return
+        await self._hand_on(call, receive, send)
+
+
+class _UnlessNotOurs:
+    """Sends an answer, unless it says that this replica does not dispatch."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.is_held_back = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.is_held_back = any(name == ROLE.encode() for name, _ in message["headers"])
+        if not self.is_held_back:
+            await self._send(message)
 
 
 async def _call_of(request: CheckedRequest) -> Call:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from app.clock import Clock
-from app.errors import Unavailable
+from app.errors import NotDispatching, Unavailable
 from app.events import Emit
 from app.flow.core import Core, Health, Phase
 from app.settings import Settings
@@ -16,6 +16,9 @@ from app.store.dialect import is_unavailable
 from app.store.dispatcher import Dispatcher
 from app.store.engine import Engines
 from app.store.session import Connection
+from app.store.transaction import Transaction
+
+T = TypeVar("T")
 
 _SOONEST_DEAD_SEC: Final = 10.0
 """So long a look at who dispatches may take; a database that is away does not make a replica dead."""
@@ -35,6 +38,10 @@ class Onlooker(Core):
         self.looked_at = clock.monotonic()
         self.is_leaving = False
         self.is_taking_over = False
+
+    async def write(self, run: Callable[[Transaction], Awaitable[T]], *, new_jobs: int = 0, alone: bool = False) -> T:  # noqa: ARG002 - as `Core.write`
+        """Raises `NotDispatching`."""
+        raise NotDispatching("this replica does not dispatch")
 
     async def note(self, run: Callable[[Connection], Awaitable[None]]) -> None:
         """`Core.note`, in a transaction of its own that proves nothing: it decides nothing."""

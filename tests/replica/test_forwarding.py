@@ -203,3 +203,31 @@ async def test_keys_are_asked_for_at_every_replica(postgres: Database) -> None:
 
 def _shown(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
+
+
+async def test_wrong_keys_at_the_login_of_a_replica_are_not_counted_as_that_replicas(postgres: Database) -> None:
+    async with replicas_on(postgres, 2, keys="off") as made, made.all[0].client() as client:
+        tenant, reader = [
+            (await client.post("/keys", json={"name": role, "role": role} | more)).json()["key"]
+            for role, more in (("tenant", {"tenant": "acme"}), ("reader", {}))
+        ]
+    async with replicas_on(postgres, 2, keys="required") as made, made.all[1].client() as standby:
+        assert (await _log_in(standby, reader)).status_code == 303
+        assert (await standby.get("/")).status_code == 200
+        assert (await standby.post("/page/logout", headers=_OWN_PAGE)).status_code == 303
+        assert (await standby.get("/")).status_code == 303
+        for _ in range(30):
+            await _log_in(standby, "flk_none")
+        assert (await _log_in(standby, "flk_none")).status_code == 429
+        for _ in range(30):
+            await standby.post("/page/logout", headers=_OWN_PAGE | {"Cookie": f"fairlane_session={tenant[:-1]}"})
+        assert (await standby.get("/stats", headers=_shown(reader))).status_code == 200
+        async with made.all[0].client() as dispatcher:  # it counts none that were shown elsewhere
+            assert (await dispatcher.post("/jobs", json=_JOB, headers=_shown(tenant))).status_code == 201
+
+
+_OWN_PAGE: Final = {"Sec-Fetch-Site": "same-origin"}
+
+
+async def _log_in(client: httpx.AsyncClient, key: str) -> httpx.Response:
+    return await client.post("/page/login", data={"key": key, "to": "/"}, headers=_OWN_PAGE)

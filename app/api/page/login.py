@@ -36,7 +36,7 @@ async def ask_for_key(request: PageRequest) -> Response[str]:
     return _form(request.query(Wish).to, None)
 
 
-@post(_LOGIN, include_in_schema=False)
+@post(_LOGIN, tried_first=True, include_in_schema=False)
 async def log_in(request: PageRequest) -> Response[Any]:
     """The browser is let in, if the key is good."""
     shown = await request.filled_in(Login)
@@ -60,7 +60,7 @@ async def log_in(request: PageRequest) -> Response[Any]:
     return answer
 
 
-@post("/page/logout", include_in_schema=False)
+@post("/page/logout", tried_first=True, include_in_schema=False)
 async def log_out(request: PageRequest) -> Redirect:
     """The login ends, here and on the service."""
     await request.filled_in(Nothing)
