@@ -70,7 +70,7 @@ class Forwarder:
         async with self._line() as line:
             try:
                 response = await line.handle_async_request(self._request(address, call))
-            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            except (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL) as error:
                 raise NotTaken(_told(error)) from error
             except httpx.TransportError as error:
                 raise BrokenOff(_told(error)) from error

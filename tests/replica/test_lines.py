@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
+import pytest
 from litestar.types import Message
 
 from app.api.elsewhere import Call
-from app.replica.forward import Forwarder
+from app.replica.forward import Forwarder, NotTaken
+from app.store.dispatcher import FOR_A_COPY
 from tests.served import PATIENCE_SEC
 
 _YES: Final = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
@@ -66,3 +68,11 @@ async def test_calls_go_over_one_connection_however_many_others_wait() -> None:
         await asyncio.gather(*waiting, return_exceptions=True)
         await forwarder.forward(far.address, _call(b"/stats"), _send)  # what was cut off is not used again
         await forwarder.close()
+
+
+@pytest.mark.parametrize("address", [FOR_A_COPY, "[1.2]:8080", "here:90000"])
+async def test_at_what_is_no_address_nobody_takes_anything(address: str) -> None:
+    forwarder = Forwarder("a replica")
+    with pytest.raises(NotTaken):
+        await forwarder.forward(address, _call(b"/stats"), _send)
+    await forwarder.close()
