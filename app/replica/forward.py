@@ -14,6 +14,9 @@ from app.api.elsewhere import FORWARDED, Call
 from app.api.errors import ROLE
 
 _CONNECT_SEC: Final = 1.0
+_SILENT_SEC: Final = 60.0
+"""Longer than a claim may wait, and than a stream of events is silent: a machine that has vanished says nothing."""
+
 _IDLE_SEC: Final = 2.0
 """Sooner than the other side hangs up on an idle connection: what is sent at that moment would be lost."""
 
@@ -105,7 +108,7 @@ class Forwarder:
         headers = [*_end_to_end(scope["headers"]), (FORWARDED, self._name)]
         if call.body or scope["method"] in ("POST", "PUT", "PATCH"):
             headers.append((b"content-length", str(len(call.body)).encode()))
-        timeouts = {"connect": _CONNECT_SEC, "pool": None, "read": None, "write": None}
+        timeouts = {"connect": _CONNECT_SEC, "pool": None, "read": _SILENT_SEC, "write": _SILENT_SEC}
         return httpx.Request(
             scope["method"],
             f"http://{address}/",

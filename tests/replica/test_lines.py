@@ -12,7 +12,8 @@ import pytest
 from litestar.types import Message
 
 from app.api.elsewhere import Call
-from app.replica.forward import Forwarder, NotTaken
+from app.replica import forward
+from app.replica.forward import BrokenOff, Forwarder, NotTaken
 from app.store.dispatcher import FOR_A_COPY
 from tests.served import PATIENCE_SEC
 
@@ -67,6 +68,16 @@ async def test_calls_go_over_one_connection_however_many_others_wait() -> None:
             call.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
         await forwarder.forward(far.address, _call(b"/stats"), _send)  # what was cut off is not used again
+        await forwarder.close()
+
+
+async def test_a_far_end_that_has_vanished_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forward, "_SILENT_SEC", 0.1)
+    far, forwarder = Patient(), Forwarder("a replica")
+    async with asyncio.timeout(PATIENCE_SEC), far.listening():
+        with pytest.raises(BrokenOff):
+            await forwarder.forward(far.address, _call(b"/waits"), _send)
+        await forwarder.forward(far.address, _call(b"/stats"), _send)
         await forwarder.close()
 
 
