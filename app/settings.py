@@ -116,9 +116,12 @@ def _ttl(raw: str) -> float:
 def _place(raw: str) -> str | None:
     if raw == "none":
         return None
-    if not (found := _PLACE.fullmatch(raw)) or not 1 <= int(found["port"]) <= 65535:
+    if not (found := _PLACE.fullmatch(raw)) or not 1 <= int(found["port"]) <= 65535 or raw.startswith(_ANYWHERE):
         raise _Unusable("host:port, as in 10.0.0.7:8080 or [fd00::7]:8080")
     return raw
+
+
+_ANYWHERE: Final = ("0.0.0.0:", "[::]:")  # nobody is reached there
 
 
 def _setting(default: str, parse: Callable[[str], Any], means: str, *, none: str = "none") -> Any:

@@ -49,7 +49,20 @@ def test_hosts_are_names_without_ports(raw: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", ["", "host", "host:", ":8080", "host:0", "host:65536", "http://host:80", "fd00::7:80", "a b:1"]
+    "raw",
+    [
+        "",
+        "host",
+        "host:",
+        ":8080",
+        "host:0",
+        "host:65536",
+        "http://host:80",
+        "fd00::7:80",
+        "a b:1",
+        "0.0.0.0:80",
+        "[::]:80",
+    ],
 )
 def test_other_replicas_are_told_a_host_and_a_port(raw: str) -> None:
     with pytest.raises(BadSettings, match="FAIRLANE_ADVERTISE must be host:port"):

@@ -20,13 +20,14 @@ from app.store.transaction import Transaction
 
 T = TypeVar("T")
 
+_MISLED: Final = "another one dispatches at this one's own address: FAIRLANE_ADVERTISE must be different on each"
 _SOONEST_DEAD_SEC: Final = 10.0
 """So long a look at who dispatches may take; a database that is away does not make a replica dead."""
 
 
 class Onlooker(Core):
     """A core without a writer. `looked_at` is when it was last known to turn; while it `is_taking_over` it reads what
-    is queued, however long that takes."""
+    is queued, however long that takes; it `is_misled` while another one dispatches at what is our own address."""
 
     role = "standby"
 
@@ -38,6 +39,7 @@ class Onlooker(Core):
         self.looked_at = clock.monotonic()
         self.is_leaving = False
         self.is_taking_over = False
+        self.is_misled = False
 
     async def write(self, run: Callable[[Transaction], Awaitable[T]], *, new_jobs: int = 0, alone: bool = False) -> T:  # noqa: ARG002 - as `Core.write`
         """Raises `NotDispatching`."""
@@ -60,4 +62,6 @@ class Onlooker(Core):
             return Health(live, ready=False, why=f"the service is {Phase.DRAINING}")
         if not self.can_read:
             return Health(live, ready=False, why="the database is away")
+        if self.is_misled:
+            return Health(live, ready=False, why=_MISLED)
         return Health(live, ready=live, why=str(self.phase))

@@ -235,6 +235,7 @@ class Life:
         if seen is None or self.holder is None or seen.epoch != self.holder.epoch:
             self._supersede()
         self.holder = seen
+        self.onlooker.is_misled = seen is not None and not seen.is_free and seen.address == self._dispatcher.address
         if seen is not None and not seen.is_free and seen.epoch != self._told_of:
             self._told_of = seen.epoch
             self._emit(StandingBy(seen.holder, seen.address))

@@ -18,7 +18,7 @@ from app.store.engine import open_engines
 from app.store.replicas import Replica, beat, every
 from tests.cli.running import Fairlane
 from tests.databases import Database, Databases
-from tests.replica.several import replicas_on, until
+from tests.replica.several import TTL_SEC, replicas_on, until
 from tests.served import Served, serving
 
 
@@ -118,3 +118,20 @@ async def test_a_server_on_a_file_that_was_taken_from_it_ends(sqlite_databases: 
         assert await served.exited() == 1
         assert "another server has taken over this database" in served.text
         assert "Traceback" not in served.text
+
+
+async def test_who_is_to_be_reached_where_another_one_dispatches_is_not_ready(postgres: Database) -> None:
+    there = "127.0.0.1:1"
+    async with (
+        serving(postgres.url, leader_ttl_sec=TTL_SEC, advertise=there) as first,
+        serving(postgres.url, leader_ttl_sec=TTL_SEC, advertise=there) as second,
+        second.client() as by_second,
+    ):
+        await first.logged("dispatch_begun")
+        await second.logged("standing_by")
+        told = await by_second.get("/health/ready")
+        assert (told.status_code, "must be different on each" in told.text) == (503, True)
+        assert (await by_second.get("/health/live")).status_code == 200
+        assert await first.stop() == 0
+        await second.logged("dispatch_begun")
+        assert (await by_second.get("/health/ready")).status_code == 200
