@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -11,19 +9,12 @@ from app.store.engine import open_engines
 from tests.effort import EFFORT
 from tests.faults.clients import at_work
 from tests.faults.pooler import PROGRAM, Pooler
-from tests.faults.postgres import OwnPostgres, own_server
+from tests.faults.postgres import OwnPostgres
 
 pytestmark = [
     pytest.mark.torture,
     pytest.mark.skipif(PROGRAM is None, reason="PgBouncer is not installed (Debian: the package pgbouncer)"),
 ]
-
-
-@pytest.fixture(scope="module")
-def own() -> Iterator[OwnPostgres]:
-    with own_server() as made:
-        made.renew()
-        yield made
 
 
 async def test_work_goes_on_behind_it_and_after_its_death(own: OwnPostgres) -> None:

@@ -4,7 +4,7 @@ once the trouble is over everything is as before."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -12,22 +12,10 @@ import pytest
 from tests.disks import clear, fill, small_disk
 from tests.effort import EFFORT
 from tests.faults.clients import Clients, at_work
-from tests.faults.postgres import MODES, OwnPostgres, own_server
+from tests.faults.postgres import MODES, OwnPostgres
 from tests.faults.proxy import Proxy
 
 pytestmark = pytest.mark.torture
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[OwnPostgres]:
-    with own_server() as made:
-        yield made
-
-
-@pytest.fixture
-def own(server: OwnPostgres) -> OwnPostgres:
-    server.renew()
-    return server
 
 
 @asynccontextmanager

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.databases import Database, Databases
+from tests.faults.conftest import own, server
+
+__all__ = ["own", "postgres", "server"]
 
 
 @pytest.fixture

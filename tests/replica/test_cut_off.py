@@ -4,23 +4,14 @@ out of a memory that is not true any more."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import httpx
 import pytest
 
 from tests.effort import EFFORT
-from tests.faults.postgres import OwnPostgres, own_server
+from tests.faults.postgres import OwnPostgres
 from tests.faults.proxy import Proxy
 from tests.replica.several import claimed, replicas_on, submitted, until
-
-
-@pytest.fixture
-def own() -> Iterator[OwnPostgres]:
-    with own_server() as made:
-        made.renew()
-        yield made
-
 
 _LONG = pytest.mark.skipif(EFFORT == 1, reason="it takes long: make torture")
 

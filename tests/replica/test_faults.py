@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +17,7 @@ import pytest
 from tests.effort import EFFORT
 from tests.faults.pooler import PROGRAM as PGBOUNCER
 from tests.faults.pooler import Pooler
-from tests.faults.postgres import MODES, OwnPostgres, own_server
+from tests.faults.postgres import MODES, OwnPostgres
 from tests.faults.proxy import Proxy, at_each_in_turn
 from tests.history import wrong_clock
 from tests.history.table import Tell
@@ -33,18 +33,6 @@ pytestmark = pytest.mark.torture
 _HOUR: Final = 3600
 _CUTS: Final = ("stalled, and is lost", "stalled, and flows on", "refused")
 _HANDS: Final = 2 if EFFORT == 1 else 10 * EFFORT
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[OwnPostgres]:
-    with own_server() as made:
-        yield made
-
-
-@pytest.fixture
-def own(server: OwnPostgres) -> OwnPostgres:
-    server.renew()
-    return server
 
 
 def _members(url: str, count: int = 2, **settings: Any) -> list[Member]:
