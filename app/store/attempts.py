@@ -31,7 +31,7 @@ def _end(given: FromClause) -> Insert:
         *(given.c[column.name] for column in _HOW),
         c.dispatch_weight,
         c.cost,
-    ).where(*(column == given.c[column.name] for column in _HELD))
+    ).where(c.id == given.c.id, *(dialect.tested_only(c[name] == given.c[name]) for name in ("token", "state")))
     return insert(job_attempts).from_select([column.name for column in ended], attempts)
 
 

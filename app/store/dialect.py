@@ -513,6 +513,16 @@ async def learn_statistics(connection: AsyncConnection, tables: Sequence[Table])
         await connection.execute(text(f"ANALYZE {', '.join(table.name for table in tables)}"))
 
 
+async def plan_anew(connection: AsyncConnection) -> None:
+    """Let no statement of this connection be done any longer as seemed best while its tables were smaller. Postgres
+    keeps its plans until statistics are taken: for a minute, and a hundred thousand jobs."""
+    if connection.dialect.name == POSTGRES:
+        await connection.execute(_PLAN_ANEW)
+
+
+_PLAN_ANEW: Final = text("DISCARD PLANS")
+
+
 # --- Rows as the driver gives them --------------------------------------------------------------------------
 
 

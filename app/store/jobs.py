@@ -83,7 +83,8 @@ def _move(move: Move, names: frozenset[str]) -> ReturningUpdate[Any]:
     token = bindparam("held", type_=jobs.c.token.type)
     return (
         update(jobs)
-        .where(jobs.c.id == bindparam("job_id"), jobs.c.state == move.old, jobs.c.token.is_not_distinct_from(token))
+        .where(jobs.c.id == bindparam("job_id"), dialect.tested_only(_IN_STATE[move.old]))
+        .where(jobs.c.token.is_not_distinct_from(token))
         .values({"state": move.new, **_LEAVING[move.new], **_new(sorted(names))})
         .returning(*jobs.c)
     )
@@ -277,7 +278,7 @@ async def reprioritize_if_unchanged(
     """Set both priorities of a job that still waits as `job` says; None if the row has changed since."""
     statement = (
         update(jobs)
-        .where(jobs.c.id == job.id, jobs.c.state == job.state, jobs.c.priority == job.priority)
+        .where(jobs.c.id == job.id, dialect.tested_only(_IN_STATE[job.state]), jobs.c.priority == job.priority)
         .values(priority=priority, effective_priority=effective_priority)
         .returning(*jobs.c)
     )

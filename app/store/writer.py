@@ -31,6 +31,10 @@ GROUP_ITEMS: Final = 1000
 """A group that has so many items of shared writes, or new jobs, takes no further write: while the database is at work
 on it, the next is read and checked."""
 
+PLANS_LAST: Final = 1000
+"""After so many new jobs the database plans its statements anew: what it does with a small table is no good with a
+large one."""
+
 REDO_LIMIT: Final = 64
 """How often a group is tried; each time but the first the database had refused a row that memory proposed."""
 
@@ -105,6 +109,7 @@ class Writer:
         self._lost: DispatchLost | None = None
         self._busy_since: float | None = None
         self._commit_sec = 0.0
+        self._new_since_planned = 0
         self.lost_event = asyncio.Event()
         self.commits = 0
 
@@ -278,6 +283,7 @@ class Writer:
                 self._transaction() as connection,
                 Transaction.open(connection, self._clock, new_jobs) as tx,
             ):
+                await self._plan_anew_if_much_is_new(connection)
                 for run, take in calls(group, careful=careful):
                     take(await self._run_one(connection, tx, run, careful=careful))
                 if not careful:
@@ -287,7 +293,13 @@ class Writer:
             self._memory.rollback()
             raise
         self._memory.commit()
+        self._new_since_planned += new_jobs
         return tx.steps_after_commit
+
+    async def _plan_anew_if_much_is_new(self, connection: AsyncConnection) -> None:
+        if self._new_since_planned >= PLANS_LAST:
+            self._new_since_planned = 0
+            await dialect.plan_anew(connection)
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[AsyncConnection]:

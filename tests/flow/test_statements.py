@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, Final, NamedTuple
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import Connection, event, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.clock import rfc3339
@@ -27,6 +27,8 @@ from app.store import attempts, jobs
 from app.store.engine import Engines, open_engines
 from app.store.rollups import hour_of
 from app.store.schema import UQ_JOBS_IDEMPOTENCY_KEY
+from app.store.transaction import Transaction
+from app.store.writer import PLANS_LAST
 from tests.api.asgi import app_of, client_of
 from tests.databases import Database, Databases, run_apart
 from tests.flow.harness import HOUR, FakeClock, Running, service
@@ -99,24 +101,30 @@ SLOW: Final[dict[str, str]] = {
 
 
 class Sent(NamedTuple):
-    """A statement as the driver got it, with values of its own, and the function of `app.store` that has sent it."""
+    """A statement as the driver got it, with values of its own, the function of `app.store` that has sent it, and
+    whether the writer did."""
 
     name: str
     sql: str
     parameters: Any
+    by_writer: bool
 
 
 @pytest.fixture(scope="module")
 def history(databases: Databases) -> Iterator[Database]:
     """A month of finished jobs, and no statistics of them."""
     made = databases.create()
-    if made.kind == "postgres":
-        tables = ("jobs", "job_attempts")
-        run_apart(made.execute(*(f"ALTER TABLE {table} SET (autovacuum_enabled = off)" for table in tables)))
+    run_apart(_take_no_statistics(made))
     run_apart(fill(made, FINISHED, is_analyzed=False))
     run_apart(made.execute(f"UPDATE rollups SET until = '{rfc3339(hour_of(END))}'"))  # it would take minutes
     yield made
     databases.drop(made)
+
+
+async def _take_no_statistics(database: Database) -> None:
+    if database.kind == "postgres":
+        tables = ("jobs", "job_attempts")
+        await database.execute(*(f"ALTER TABLE {table} SET (autovacuum_enabled = off)" for table in tables))
 
 
 @pytest.fixture(scope="module")
@@ -179,8 +187,9 @@ def _listening(engines: Engines, found: dict[tuple[str, str], Sent]) -> Iterator
 
         return sending
 
-    def note(_connection: object, _cursor: object, sql: str, parameters: Any, *_rest: object) -> None:
-        found.setdefault((sender.get(""), sql), Sent(sender.get(""), sql, parameters))
+    def note(connection: Connection, _cursor: object, sql: str, parameters: Any, *_rest: object) -> None:
+        by_writer = connection.engine is engines.writer.sync_engine
+        found.setdefault((sender.get(""), sql), Sent(sender.get(""), sql, parameters, by_writer))
 
     with pytest.MonkeyPatch.context() as patch:
         for method in ("execute", "stream"):
@@ -259,21 +268,26 @@ async def test_a_hot_statement_finds_its_rows_by_its_index(
 
 
 async def _plans(engines: Engines, each: Sent) -> list[str]:
-    """How the statement is done with the values it had; by Postgres, which may do it so for any values, also that."""
+    """How the statement is done with the values it had; by Postgres, if the writer sends it, for any values."""
     if engines.dialect == "sqlite":
         return [await _explained(engines, "EXPLAIN QUERY PLAN " + each.sql, each.parameters)]
-    count = len(set(re.findall(r"\$\d+", each.sql)))
-    nulls = f"({', '.join(['NULL'] * count)})" if count else ""
+    if not each.by_writer:
+        return [await _explained(engines, "EXPLAIN " + each.sql, each.parameters)]
     return [
-        await _explained(engines, "EXPLAIN " + each.sql, each.parameters),
         await _explained(
             engines,
-            f"EXPLAIN EXECUTE sent{nulls}",
+            _of_any_values("sent", each.sql),
             (),
             before=("SET LOCAL plan_cache_mode = force_generic_plan", "PREPARE sent AS " + each.sql),
             after="DEALLOCATE sent",
-        ),
+        )
     ]
+
+
+def _of_any_values(name: str, sql: str) -> str:
+    """Asks how a prepared statement is done."""
+    nulls = ", ".join(["NULL"] * len(set(re.findall(r"\$\d+", sql))))
+    return f'EXPLAIN EXECUTE "{name}"' + (f"({nulls})" if nulls else "")
 
 
 async def _explained(
@@ -286,6 +300,40 @@ async def _explained(
         if after:
             await connection.exec_driver_sql(after)
     return "\n".join(str(row[-1]) for row in rows)
+
+
+async def test_no_plan_is_kept_from_when_there_was_little(database: Database) -> None:
+    """A service begins with empty tables and has much to do before anybody takes statistics of them."""
+    await _take_no_statistics(database)
+    async with service(database) as running:
+        of_the_start = await running.core.write(_kept_plans)
+        for new_jobs in (1, 1, *[PLANS_LAST] * 4, 1):
+            await _submit_and_finish_one(running, new_jobs)
+        plans = await running.core.write(_kept_plans)
+        looks = {sql: _looks(running.core.engines, plan, "") for sql, plan in plans.items() if sql not in of_the_start}
+    assert [plans[sql] for sql, found in looks.items() if _WHOLE in found] == []
+    assert database.kind == "sqlite" or {BY_ID, PK_ATTEMPTS} <= set().union(*looks.values())
+
+
+async def _submit_and_finish_one(running: Running, new_jobs: int) -> None:
+    await running.submit_all(JobRequest(tenant="t", test_suite="s") for _ in range(new_jobs))
+    await running.complete(await running.claim_one(start=True))
+
+
+async def _kept_plans(tx: Transaction) -> dict[str, str]:
+    """What Postgres has prepared for this connection, and how it would do that."""
+    connection = await tx.reading()
+    if connection.dialect.name == "sqlite":
+        return {}
+    prepared = (await connection.execute(_PREPARED)).all()
+    explained = [await connection.exec_driver_sql(_of_any_values(name, sql)) for name, sql in prepared]
+    plans = ["\n".join(line for (line,) in each) for each in explained]
+    return {sql: plan for (_, sql), plan in zip(prepared, plans, strict=True)}
+
+
+_PREPARED: Final = text(
+    r"SELECT name, statement FROM pg_prepared_statements WHERE statement ~ '\m(jobs|job_attempts)\M'"
+)
 
 
 def _looks(engines: Engines, plan: str, sql: str) -> set[str]:
