@@ -445,8 +445,7 @@ async def draw_seqs(connection: AsyncConnection, count: int) -> list[int]:
     """The next `count` numbers of `jobs.seq`, growing. Nobody else is given them, hand-typed inserts included,
     and on Postgres not even if the transaction is rolled back."""
     if connection.dialect.name == POSTGRES:
-        drawn = await connection.scalars(_DRAW_ON_POSTGRES, {"count": count})
-        return sorted(drawn)
+        return sorted(await connection.scalar(_DRAW_ON_POSTGRES, {"count": count}) or ())
     # The last number AUTOINCREMENT gave. Moving it here, not only through the inserts that follow, keeps a second
     # draw in the same transaction from drawing the same numbers.
     moved = await connection.scalar(_MOVE_ON_SQLITE, {"count": count})
@@ -454,7 +453,7 @@ async def draw_seqs(connection: AsyncConnection, count: int) -> list[int]:
     return list(range(last - count + 1, last + 1))
 
 
-_DRAW_ON_POSTGRES: Final = text("SELECT nextval('jobs_seq_seq') FROM generate_series(1, :count)")
+_DRAW_ON_POSTGRES: Final = text("SELECT array_agg(nextval('jobs_seq_seq')) FROM generate_series(1, :count)")
 
 # AUTOINCREMENT too looks at both, its own record and the table: people empty the record to "reset" it.
 _MOVE_ON_SQLITE: Final = text(

@@ -5,7 +5,7 @@ next are being made."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -13,7 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.clock import Clock
 from app.scheduling.job import Job
-from app.store import dialect, jobs, queues, tenants
+from app.store import jobs, queues, tenants
+from app.store.numbers import Numbers
 
 SENT_AHEAD: Final = 200
 """So many new jobs are sent on their way before the next are made. Fewer would cost more in statements than is won."""
@@ -22,10 +23,10 @@ SENT_AHEAD: Final = 200
 class Transaction:
     """What a write gets to work with. It is open for the duration of the write and no longer."""
 
-    def __init__(self, connection: AsyncConnection, clock: Clock, seqs: Iterator[int]) -> None:
+    def __init__(self, connection: AsyncConnection, clock: Clock, numbers: Numbers) -> None:
         self._connection = connection
         self._clock = clock
-        self._seqs = seqs
+        self._numbers = numbers
         self._new_tenants: set[str] = set()
         self._new_queues: set[str] = set()
         self._new_jobs: list[Job] = []
@@ -35,11 +36,10 @@ class Transaction:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, connection: AsyncConnection, clock: Clock, new_jobs: int) -> AsyncIterator[Transaction]:
-        """A transaction on a connection that has begun one, with numbers drawn for `new_jobs` jobs. Whatever ends the
-        block, nothing is under way on the connection then."""
-        seqs = await dialect.draw_seqs(connection, new_jobs) if new_jobs else []
-        tx = cls(connection, clock, iter(seqs))
+    async def open(cls, connection: AsyncConnection, clock: Clock, numbers: Numbers) -> AsyncIterator[Transaction]:
+        """A transaction on a connection that has begun one. Whatever ends the block, nothing is under way on the
+        connection then."""
+        tx = cls(connection, clock, numbers)
         try:
             yield tx
         except asyncio.CancelledError:
@@ -56,7 +56,7 @@ class Transaction:
 
     def next_seq(self) -> int:
         """The number of the next new job; at most as many as `Writer.write` was told."""
-        return next(self._seqs)
+        return self._numbers.take()
 
     def need_tenant(self, name: str) -> None:
         """The tenant's row exists before anything that follows."""

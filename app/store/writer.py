@@ -22,6 +22,7 @@ from app.store import dialect
 from app.store.answers import ANSWER_SEC, SEVER_SEC, STILL_AWAY_SEC, Answers
 from app.store.dispatcher import Dispatcher
 from app.store.group import A, Refused, Run, RunEach, T, Write, calls
+from app.store.numbers import Numbers
 from app.store.transaction import Transaction
 
 GROUP_WRITES: Final = 256
@@ -109,6 +110,7 @@ class Writer:
         self._lost: DispatchLost | None = None
         self._busy_since: float | None = None
         self._commit_sec = 0.0
+        self._numbers = Numbers()
         self._new_since_planned = 0
         self.lost_event = asyncio.Event()
         self.commits = 0
@@ -281,22 +283,25 @@ class Writer:
             new_jobs = sum(item.new_jobs for item in group)
             async with (
                 self._transaction() as connection,
-                Transaction.open(connection, self._clock, new_jobs) as tx,
+                Transaction.open(connection, self._clock, self._numbers) as tx,
             ):
-                await self._plan_anew_if_much_is_new(connection)
+                await self._numbers.begin(connection, new_jobs)
                 for run, take in calls(group, careful=careful):
                     take(await self._run_one(connection, tx, run, careful=careful))
                 if not careful:
                     await self._follow_up(tx)
                 await self._flush(tx, careful=careful)
+                await self._plan_anew_if_much_is_new(connection, new_jobs)
+                await self._numbers.restock(connection)
         except BaseException:
+            self._numbers.drop()
             self._memory.rollback()
             raise
         self._memory.commit()
-        self._new_since_planned += new_jobs
         return tx.steps_after_commit
 
-    async def _plan_anew_if_much_is_new(self, connection: AsyncConnection) -> None:
+    async def _plan_anew_if_much_is_new(self, connection: AsyncConnection, new_jobs: int) -> None:
+        self._new_since_planned += new_jobs
         if self._new_since_planned >= PLANS_LAST:
             self._new_since_planned = 0
             await dialect.plan_anew(connection)
