@@ -55,17 +55,11 @@ class OrderAndMoves:
         """Serve claims that wait for what the group has queued."""
         await self._follow_up(tx)
 
-    async def flush(self, tx: Transaction) -> None:
+    def flush(self, tx: Transaction) -> None:
         """Write the lanes and clocks that have moved, each once however often it moved."""
         tx.after_commit(self._committed)  # behind the steps of all writes of the group
         moved_lanes, moved_queues = self._order.take_dirty()
-        if not (moved_lanes or moved_queues):
-            return
-        connection = await tx.settled()
-        if moved_queues:
-            await queues.save_clocks(connection, moved_queues)
-        if moved_lanes:
-            await queues.save_lanes(connection, moved_lanes)
+        tx.write_at_last(queues.moved(moved_queues, moved_lanes))
 
     def commit(self) -> None:
         """Everything since `begin` is durable."""

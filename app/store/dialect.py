@@ -8,10 +8,12 @@ import math
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from itertools import chain, count
 from operator import attrgetter, itemgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import asyncpg
 import msgspec
@@ -32,6 +34,7 @@ from sqlalchemy import (
     Table,
     TableClause,
     Text,
+    Update,
     bindparam,
     cast,
     column,
@@ -42,6 +45,7 @@ from sqlalchemy import (
     select,
     text,
     type_coerce,
+    union_all,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -590,6 +594,97 @@ async def insert_joined(
     return sum([executed.rowcount async for executed in _each_executed(connection, statement, given, rows)])
 
 
+class Part(Protocol):
+    """Rows that are written at the end of a transaction, which nobody looks at before."""
+
+    def beside(self, dialect: Dialect) -> tuple[Insert, Mapping[str, Any]] | None:
+        """A constant statement that Postgres may take as a part of another one, and its parameters, whose names no
+        other part has. None if there are too many rows."""
+
+    async def alone(self, connection: AsyncConnection) -> None:
+        """Write them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inserts:
+    """New rows of `table`, as of `insert_each`."""
+
+    table: Table
+    names: tuple[str, ...]
+    rows: Sequence[Sequence[Any]]
+
+    def beside(self, dialect: Dialect) -> tuple[Insert, Mapping[str, Any]] | None:
+        """See `Part`."""
+        if len(self.rows) > ROWS_PER_STATEMENT:
+            return None
+        columns = tuple(self.table.c[name] for name in self.names)
+        statement = _insert_joined(POSTGRES, _plain_insert(self.table, self.names), columns)
+        return statement, _parameters_of(dialect, columns, self.rows)
+
+    async def alone(self, connection: AsyncConnection) -> None:
+        """See `Part`."""
+        await insert_each(connection, self.table, self.rows, self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Upserts:
+    """Rows of `table`, each once: where one with these `keys` is there its `values` are set, otherwise it is new. The
+    cells of `rows` are in that order."""
+
+    table: Table
+    keys: tuple[str, ...]
+    values: tuple[str, ...]
+    rows: Sequence[Sequence[Any]]
+
+    def beside(self, _dialect: Dialect) -> tuple[Insert, Mapping[str, Any]] | None:
+        """See `Part`. Each number of rows is a statement of its own."""
+        if len(self.rows) > _MOST_UPSERTS_BESIDE:
+            return None
+        cells = chain.from_iterable(self.rows)
+        named = {_cell(self.table, place): cell for place, cell in enumerate(cells)}
+        return _upsert_of(self.table, self.keys, self.values, len(self.rows)), named
+
+    async def alone(self, connection: AsyncConnection) -> None:
+        """See `Part`."""
+        rows = [dict(zip(self.keys + self.values, row, strict=True)) for row in self.rows]
+        await connection.execute(upsert(connection, self.table, keys=self.keys, update=self.values), rows)
+
+
+_MOST_UPSERTS_BESIDE: Final = 8
+
+
+@lru_cache(maxsize=64)
+def _upsert_of(table: Table, keys: tuple[str, ...], values: tuple[str, ...], rows: int) -> Insert:
+    columns, place = [table.c[name] for name in keys + values], count()
+    given = (select(*(bindparam(_cell(table, next(place)), type_=each.type) for each in columns)) for _ in range(rows))
+    return _upsert(POSTGRES, table, keys, values).from_select(columns, union_all(*given), include_defaults=False)
+
+
+def _cell(table: Table, place: int) -> str:
+    return f"{table.name}_{place}"
+
+
+async def execute_with(
+    connection: AsyncConnection, parts: Sequence[Part], statement: Update, parameters: Mapping[str, Any]
+) -> int:
+    """Write `parts`, and run `statement`, a constant of the caller; how many rows that has changed. On Postgres all of
+    it is one statement, unless there is much, and no part of it sees what another does."""
+    besides = list[Insert]()
+    for part in parts:
+        found = part.beside(connection.dialect) if connection.dialect.name == POSTGRES else None
+        if found is None:
+            await part.alone(connection)
+        else:
+            besides.append(found[0])
+            parameters = {**parameters, **found[1]}
+    return (await connection.execute(_with(statement, tuple(besides)), parameters)).rowcount
+
+
+@lru_cache(maxsize=256)
+def _with(statement: Update, besides: tuple[Insert, ...]) -> Update:
+    return statement.add_cte(*(each.cte(f"beside_{place}") for place, each in enumerate(besides)))
+
+
 async def update_each(
     connection: AsyncConnection,
     table: Table,
@@ -647,7 +742,7 @@ def _plain_insert(table: TableClause, names: tuple[str, ...]) -> Callable[[FromC
 @lru_cache(maxsize=64)
 def _insert_joined(
     dialect: str, build: Callable[[FromClause], Insert], columns: tuple[ColumnClause[Any], ...]
-) -> Executable:
+) -> Insert:
     return build(_GIVEN[dialect](columns))
 
 
@@ -705,10 +800,16 @@ async def _each_executed(
     same: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[CursorResult[Any]]:
     for first in range(0, len(rows), ROWS_PER_STATEMENT):
-        cells = zip(*rows[first : first + ROWS_PER_STATEMENT], strict=True)
-        stored = [_stored(column, values, connection.dialect) for column, values in zip(columns, cells, strict=True)]
-        parameters = _PARAMETERS[connection.dialect.name](columns, stored)
+        parameters = _parameters_of(connection.dialect, columns, rows[first : first + ROWS_PER_STATEMENT])
         yield await connection.execute(statement, {**parameters, **(same or {})})
+
+
+def _parameters_of(
+    dialect: Dialect, columns: Sequence[ColumnClause[Any]], rows: Sequence[Sequence[Any]]
+) -> dict[str, str]:
+    cells = zip(*rows, strict=True)
+    stored = [_stored(column, values, dialect) for column, values in zip(columns, cells, strict=True)]
+    return _PARAMETERS[dialect.name](columns, stored)
 
 
 def _stored(column: ColumnClause[Any], values: Sequence[Any], dialect: Dialect) -> list[Any]:

@@ -12,7 +12,7 @@ import math
 import os
 import socket
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -179,13 +179,20 @@ class Dispatcher:
         self.since = self._clock.now()
         return True
 
-    async def prove(self, connection: AsyncConnection, now: datetime, more_sec: float = 0.0) -> None:
-        """Renew the claim inside a transaction, for `more_sec` longer than usual; raises `DispatchLost` if another
-        process has taken over. From here to the end of the transaction nobody can."""
+    async def prove(
+        self,
+        connection: AsyncConnection,
+        now: datetime,
+        more_sec: float = 0.0,
+        parts: Sequence[dialect.Part] = (),
+    ) -> None:
+        """Renew the claim inside a transaction, for `more_sec` longer than usual, and write what is given along with
+        it; raises `DispatchLost` if another process has taken over. From here to the end of the transaction nobody
+        can."""
         self._proved_at = self._clock.monotonic()
         ours = {"our_name": self.holder, "our_epoch": self.epoch}
-        renewed = await connection.execute(_RENEW, ours | {"claim_sec": self.claim_sec + more_sec, "new_time": now})
-        if renewed.rowcount != 1:
+        values = ours | {"claim_sec": self.claim_sec + more_sec, "new_time": now}
+        if await dialect.execute_with(connection, parts, _RENEW, values) != 1:
             raise DispatchLost("another server has taken over this database")
 
     async def prove_alone(self, connection: AsyncConnection, now: datetime) -> None:

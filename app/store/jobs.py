@@ -118,9 +118,9 @@ _NEW: Final = (
 _new_row: Final = attrgetter(*_NEW)
 
 
-async def insert_new(connection: AsyncConnection, new: Sequence[Job]) -> None:
+def new_rows(new: Sequence[Job]) -> dialect.Inserts:
     """Rows of jobs that nobody has claimed yet."""
-    await dialect.insert_each(connection, jobs, [_new_row(job) for job in new], _NEW)
+    return dialect.Inserts(jobs, _NEW, [_new_row(job) for job in new])
 
 
 async def get(connection: AsyncConnection, job_id: str) -> Job | None:

@@ -74,18 +74,13 @@ async def some_lanes(connection: AsyncConnection, pairs: Iterable[tuple[str, str
     return {(row.queue, row.tenant): row.virtual_time for row in found}
 
 
-async def save_lanes(connection: AsyncConnection, moved: Sequence[LaneTime]) -> None:
-    """Write the virtual times of lanes."""
-    statement = dialect.upsert(connection, lanes, keys=["queue", "tenant"], update=["virtual_time"])
-    await connection.execute(statement, [lane._asdict() for lane in moved])
-
-
-async def save_clocks(connection: AsyncConnection, moved: Sequence[QueueTime]) -> None:
-    """Write the clocks of queues."""
-    clocks = ["clock", "since_move", "horizon"]
-    statement = dialect.upsert(connection, queues, keys=["name"], update=clocks)
-    rows = [{"name": time.queue, **{name: getattr(time, name) for name in clocks}} for time in moved]
-    await connection.execute(statement, rows)
+def moved(clocks: Sequence[QueueTime], moved_lanes: Sequence[LaneTime]) -> list[dialect.Upserts]:
+    """What writes the clocks of queues and the virtual times of lanes."""
+    both = (
+        dialect.Upserts(queues, ("name",), ("clock", "since_move", "horizon"), clocks),
+        dialect.Upserts(lanes, ("queue", "tenant"), ("virtual_time",), moved_lanes),
+    )
+    return [each for each in both if each.rows]
 
 
 async def forget_lanes(connection: AsyncConnection, idle: Sequence[tuple[str, str]]) -> None:

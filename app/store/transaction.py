@@ -5,7 +5,7 @@ next are being made."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.clock import Clock
 from app.scheduling.job import Job
-from app.store import jobs, queues, tenants
+from app.store import dialect, jobs, queues, tenants
 from app.store.numbers import Numbers
 
 SENT_AHEAD: Final = 200
@@ -31,6 +31,7 @@ class Transaction:
         self._new_queues: set[str] = set()
         self._new_jobs: list[Job] = []
         self._on_the_way: asyncio.Task[None] | None = None
+        self._at_last: list[dialect.Part] = []
         self.steps_after_commit: list[Callable[[], None]] = []
         self.touched = 0
 
@@ -88,6 +89,16 @@ class Transaction:
         self.touched += 1
         return await self.reading()
 
+    def write_at_last(self, parts: Sequence[dialect.Part]) -> None:
+        """Write these with what the transaction ends with."""
+        self._at_last += parts
+
+    async def end(self) -> Sequence[dialect.Part]:
+        """Write what cannot wait for what the transaction ends with; what is to be written with that."""
+        await self._arrived()
+        await self._insert_parents()
+        return [*self._new_rows(), *self._at_last]
+
     async def flush(self) -> None:
         """Insert the rows collected so far, each after those that it refers to."""
         await self._arrived()
@@ -115,12 +126,19 @@ class Transaction:
             await sent
 
     async def _insert_collected(self) -> None:
+        new_rows = self._new_rows()
+        await self._insert_parents()
+        for rows in new_rows:
+            await rows.alone(self._connection)
+
+    async def _insert_parents(self) -> None:
         new_tenants, self._new_tenants = self._new_tenants, set()
         new_queues, self._new_queues = self._new_queues, set()
-        new_jobs, self._new_jobs = self._new_jobs, []
         if new_tenants:
             await tenants.ensure(self._connection, sorted(new_tenants), self._clock.now())
         if new_queues:
             await queues.ensure(self._connection, sorted(new_queues))
-        if new_jobs:
-            await jobs.insert_new(self._connection, new_jobs)
+
+    def _new_rows(self) -> list[dialect.Part]:
+        new_jobs, self._new_jobs = self._new_jobs, []
+        return [jobs.new_rows(new_jobs)] if new_jobs else []

@@ -55,7 +55,7 @@ class Memory(Protocol):
     async def follow_up(self, tx: Transaction) -> None:
         """Do what the group's writes have made possible and what may share their commit."""
 
-    async def flush(self, tx: Transaction) -> None:
+    def flush(self, tx: Transaction) -> None:
         """Write what changed in memory since `begin` and is not yet in the transaction."""
 
     def commit(self) -> None:
@@ -290,9 +290,9 @@ class Writer:
                     take(await self._run_one(connection, tx, run, careful=careful))
                 if not careful:
                     await self._follow_up(tx)
-                await self._flush(tx, careful=careful)
                 await self._plan_anew_if_much_is_new(connection, new_jobs)
                 await self._numbers.restock(connection)
+                await self._end(connection, tx, careful=careful)
         except BaseException:
             self._numbers.drop()
             self._memory.rollback()
@@ -308,13 +308,11 @@ class Writer:
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction that proves this process dispatches here. A COMMIT that raises leaves a doubt."""
+        """A transaction. A COMMIT that raises leaves a doubt."""
         connection = await self._begun()
         is_committing = False
         try:
             yield connection
-            # Last of all, so that no time that the transaction has given out is newer than the one written here.
-            await self._dispatcher.prove(connection, self._clock.now())
             is_committing = True
             began = self._clock.monotonic()
             with self._spans.span("commit"):
@@ -391,12 +389,14 @@ class Writer:
                 raise
             raise Redo from error
 
-    async def _flush(self, tx: Transaction, *, careful: bool) -> None:
+    async def _end(self, connection: AsyncConnection, tx: Transaction, *, careful: bool) -> None:
+        """Write what is still to be written, and prove that this process dispatches here: last of all, so that no time
+        that the transaction has given out is newer than the one written with it."""
         try:
-            await tx.flush()
-            await self._memory.flush(tx)
+            self._memory.flush(tx)
+            await self._dispatcher.prove(connection, self._clock.now(), parts=await tx.end())
         except Exception as error:
-            if careful or dialect.is_unavailable(error):
+            if careful or isinstance(error, DispatchLost) or dialect.is_unavailable(error):
                 raise
             raise Redo from error
 
