@@ -9,7 +9,7 @@ from sqlalchemy import FromClause, Insert, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.scheduling.job import Attempt, Outcome
-from app.store import dialect
+from app.store import dialect, many
 from app.store.schema import job_attempts, jobs
 
 _HELD: Final = (jobs.c.id, jobs.c.token, jobs.c.state)
@@ -38,7 +38,7 @@ def _end(given: FromClause) -> Insert:
 async def end_if_held(connection: AsyncConnection, ends: Sequence[Sequence[Any]]) -> int:
     """Write down the attempts that leases are. Each of `ends` is `id`, `token` and `state` of one job as it was read,
     and the attempt's `ended_at`, `outcome` and `error`; how many of the rows are still so."""
-    return await dialect.insert_joined(connection, _end, (*_HELD, *_HOW), ends)
+    return await many.insert_joined(connection, _end, (*_HELD, *_HOW), ends)
 
 
 async def of_job(connection: AsyncConnection, job_id: str) -> list[Attempt]:
@@ -52,5 +52,5 @@ async def outcomes_under(
 ) -> dict[tuple[str, str], Outcome]:
     """How the attempts that had these tokens, each of a job, have ended; those that have, and not by hand."""
     rows = [{"job_id": job_id, "token": token} for job_id, token in leases]
-    found = await dialect.select_each(connection, job_attempts, rows, keys=["job_id", "token"], wanted=_UNDER)
+    found = await many.select_each(connection, job_attempts, rows, keys=["job_id", "token"], wanted=_UNDER)
     return {(job_id, token): outcome for job_id, token, outcome in found}

@@ -30,7 +30,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.clock import rfc3339
 from app.errors import FairlaneError
-from app.store import dialect
+from app.store import dialect, many
 from app.store.sameness import Digest, row_text
 from app.store.schema import HOURLY, api_keys, job_attempts, jobs, lanes, queues, rollups, tenants
 from app.store.types import Json, JsonText, Moment
@@ -99,7 +99,7 @@ class CopiedTable:
 
     async def insert(self, connection: AsyncConnection, rows: _Found) -> None:
         """Insert rows. Raises what a row that is refused raises; the transaction is then to be undone."""
-        await dialect.insert_each(connection, self._given, rows, self._given.c.keys())
+        await many.insert_each(connection, self._given, rows, self._given.c.keys())
 
     async def first_refused(self, connection: AsyncConnection, rows: _Found) -> NoCopy | None:
         """Which of the rows cannot be inserted, and why. The transaction is then to be undone."""
@@ -136,7 +136,7 @@ class CopiedTable:
     async def _same_keys(self, connection: AsyncConnection, rows: _Found) -> Mapping[str, Row[*tuple[Any, ...]]]:
         names = [column.name for column in self._keys]
         keys = [dict(zip(names, [row[place] for place in self._key_places], strict=True)) for row in rows]
-        found = await dialect.select_each(connection, self.schema, keys, keys=names, wanted=self._wanted)
+        found = await many.select_each(connection, self.schema, keys, keys=names, wanted=self._wanted)
         return {str(self.key_of(row)): row for row in found}
 
     def _text(self, row: Sequence[Any]) -> bytes:

@@ -26,7 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from app.clock import Clock
 from app.errors import AnotherDispatcher, DispatchLost
 from app.events import DispatcherAwaited, Emit
-from app.store import dialect
+from app.store import dialect, many
 from app.store.engine import Engines, Timeouts, open_engines, parse_url
 from app.store.replicas import Replica
 from app.store.schema import dispatcher
@@ -184,7 +184,7 @@ class Dispatcher:
         connection: AsyncConnection,
         now: datetime,
         more_sec: float = 0.0,
-        parts: Sequence[dialect.Part] = (),
+        parts: Sequence[many.Part] = (),
     ) -> None:
         """Renew the claim inside a transaction, for `more_sec` longer than usual, and write what is given along with
         it; raises `DispatchLost` if another process has taken over. From here to the end of the transaction nobody
@@ -192,7 +192,7 @@ class Dispatcher:
         self._proved_at = self._clock.monotonic()
         ours = {"our_name": self.holder, "our_epoch": self.epoch}
         values = ours | {"claim_sec": self.claim_sec + more_sec, "new_time": now}
-        if await dialect.execute_with(connection, parts, _RENEW, values) != 1:
+        if await many.execute_with(connection, parts, _RENEW, values) != 1:
             raise DispatchLost("another server has taken over this database")
 
     async def prove_alone(self, connection: AsyncConnection, now: datetime) -> None:

@@ -16,7 +16,7 @@ from sqlalchemy.sql.dml import ReturningUpdate
 
 from app.scheduling.job import Job, Move, State
 from app.scheduling.records import UnnamedJob
-from app.store import dialect
+from app.store import dialect, many
 from app.store.schema import IS_ACTIVE, IS_PENDING, IS_QUEUED, job_attempts, jobs
 from app.store.slices import in_slices
 
@@ -118,9 +118,9 @@ _NEW: Final = (
 _new_row: Final = attrgetter(*_NEW)
 
 
-def new_rows(new: Sequence[Job]) -> dialect.Inserts:
+def new_rows(new: Sequence[Job]) -> many.Inserts:
     """Rows of jobs that nobody has claimed yet."""
-    return dialect.Inserts(jobs, _NEW, [_new_row(job) for job in new])
+    return many.Inserts(jobs, _NEW, [_new_row(job) for job in new])
 
 
 async def get(connection: AsyncConnection, job_id: str) -> Job | None:
@@ -138,7 +138,7 @@ async def with_seqs(connection: AsyncConnection, seqs: Sequence[int]) -> list[Jo
 async def with_keys(connection: AsyncConnection, keys: Iterable[tuple[str, str]]) -> list[Job]:
     """The jobs that were submitted under any of these (tenant, idempotency key)."""
     rows = [{"tenant": tenant, "idempotency_key": key} for tenant, key in keys]
-    found = await dialect.select_each(connection, jobs, rows, keys=["tenant", "idempotency_key"])
+    found = await many.select_each(connection, jobs, rows, keys=["tenant", "idempotency_key"])
     return [Job(*row) for row in found]
 
 
@@ -193,7 +193,7 @@ async def due(connection: AsyncConnection, now: datetime, limit: int, *, without
 async def promote_if_pending(connection: AsyncConnection, promoted: Sequence[Mapping[str, Any]]) -> int:
     """Pending → queued. Each of `promoted` has the `id` of one job, its `effective_priority` and `queued_at`; how
     many moved."""
-    moved = await dialect.update_each(
+    moved = await many.update_each(
         connection,
         jobs,
         promoted,
@@ -209,7 +209,7 @@ async def promote_if_pending(connection: AsyncConnection, promoted: Sequence[Map
 async def claim_if_queued(connection: AsyncConnection, leases: Sequence[Mapping[str, Any]]) -> list[Job]:
     """Queued → scheduled. Each of `leases` has the `id` of one job and all that a lease writes. Only the jobs that
     were still queued come back, in no order."""
-    rows = await dialect.update_each(
+    rows = await many.update_each(
         connection,
         jobs,
         leases,
@@ -224,7 +224,7 @@ async def claim_if_queued(connection: AsyncConnection, leases: Sequence[Mapping[
 
 async def start_if_scheduled(connection: AsyncConnection, leased: Sequence[Job], now: datetime) -> list[Job] | None:
     """Scheduled → running: the jobs as they are then, in order. None if any row is no longer as its job says."""
-    started = await dialect.update_each(
+    started = await many.update_each(
         connection,
         jobs,
         [{"id": job.id, "token": job.token} for job in leased],
@@ -259,7 +259,7 @@ async def move_each_if_unchanged(connection: AsyncConnection, move: Move, change
     """Move leased jobs, each of another id. Each of `changes` has the `id` and the `token` of one as it was read, and
     the same further columns, with its values; how many of the rows were still so."""
     names = [name for name in changes[0] if name not in _LEASED]
-    moved = await dialect.update_each(
+    moved = await many.update_each(
         connection,
         jobs,
         changes,
@@ -289,7 +289,7 @@ async def reprioritize_if_unchanged(
 async def renew_if_held(connection: AsyncConnection, beats: Sequence[Mapping[str, Any]]) -> int:
     """Prolong leases. Each of `beats` has the `id` of one job, the `token` of its lease, and its `lease_expires_at` and
     `progress`; how many are under these very leases."""
-    renewed = await dialect.update_each(
+    renewed = await many.update_each(
         connection, jobs, beats, keys=_LEASED, values=["lease_expires_at", "progress"], returning=_ID
     )
     return len(renewed)
@@ -445,7 +445,7 @@ async def places(connection: AsyncConnection, ids: Collection[str]) -> dict[str,
 
 async def with_ids(connection: AsyncConnection, ids: Iterable[str]) -> dict[str, Job]:
     """Those of the jobs that there are, by id."""
-    found = await dialect.select_each(connection, jobs, [{"id": job_id} for job_id in ids], keys=["id"])
+    found = await many.select_each(connection, jobs, [{"id": job_id} for job_id in ids], keys=["id"])
     return {row.id: Job(*row) for row in found}
 
 

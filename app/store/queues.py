@@ -9,7 +9,7 @@ from sqlalchemy import delete, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.scheduling.scheduler import LaneTime, QueueState, QueueTime
-from app.store import dialect
+from app.store import dialect, many
 from app.store.schema import lanes, queues
 from app.store.slices import in_slices
 
@@ -70,15 +70,15 @@ def lanes_in_slices(connection: AsyncConnection) -> AsyncIterator[Sequence[Any]]
 async def some_lanes(connection: AsyncConnection, pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
     """The virtual times of those of the lanes, given as (queue, tenant), that have a row."""
     rows = [{"queue": queue, "tenant": tenant} for queue, tenant in pairs]
-    found = await dialect.select_each(connection, lanes, rows, keys=["queue", "tenant"])
+    found = await many.select_each(connection, lanes, rows, keys=["queue", "tenant"])
     return {(row.queue, row.tenant): row.virtual_time for row in found}
 
 
-def moved(clocks: Sequence[QueueTime], moved_lanes: Sequence[LaneTime]) -> list[dialect.Upserts]:
+def moved(clocks: Sequence[QueueTime], moved_lanes: Sequence[LaneTime]) -> list[many.Upserts]:
     """What writes the clocks of queues and the virtual times of lanes."""
     both = (
-        dialect.Upserts(queues, ("name",), ("clock", "since_move", "horizon"), clocks),
-        dialect.Upserts(lanes, ("queue", "tenant"), ("virtual_time",), moved_lanes),
+        many.Upserts(queues, ("name",), ("clock", "since_move", "horizon"), clocks),
+        many.Upserts(lanes, ("queue", "tenant"), ("virtual_time",), moved_lanes),
     )
     return [each for each in both if each.rows]
 

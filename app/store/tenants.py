@@ -11,7 +11,7 @@ from sqlalchemy import and_, delete, false, not_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.scheduling.tenant import TenantSettings
-from app.store import dialect
+from app.store import dialect, many
 from app.store.schema import tenants
 from app.store.slices import in_slices
 
@@ -83,7 +83,7 @@ async def names_in_slices(connection: AsyncConnection) -> AsyncIterator[Sequence
 
 async def some_names(connection: AsyncConnection, names: Sequence[str]) -> set[str]:
     """Those of the names that a tenant has."""
-    found = await dialect.select_each(connection, tenants, [{"name": name} for name in names], keys=["name"])
+    found = await many.select_each(connection, tenants, [{"name": name} for name in names], keys=["name"])
     return {row.name for row in found}
 
 

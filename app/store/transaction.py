@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.clock import Clock
 from app.scheduling.job import Job
-from app.store import dialect, jobs, queues, tenants
+from app.store import jobs, many, queues, tenants
 from app.store.numbers import Numbers
 
 SENT_AHEAD: Final = 200
@@ -31,7 +31,7 @@ class Transaction:
         self._new_queues: set[str] = set()
         self._new_jobs: list[Job] = []
         self._on_the_way: asyncio.Task[None] | None = None
-        self._at_last: list[dialect.Part] = []
+        self._at_last: list[many.Part] = []
         self.steps_after_commit: list[Callable[[], None]] = []
         self.touched = 0
 
@@ -89,11 +89,11 @@ class Transaction:
         self.touched += 1
         return await self.reading()
 
-    def write_at_last(self, parts: Sequence[dialect.Part]) -> None:
+    def write_at_last(self, parts: Sequence[many.Part]) -> None:
         """Write these with what the transaction ends with."""
         self._at_last += parts
 
-    async def end(self) -> Sequence[dialect.Part]:
+    async def end(self) -> Sequence[many.Part]:
         """Write what cannot wait for what the transaction ends with; what is to be written with that."""
         await self._arrived()
         await self._insert_parents()
@@ -139,6 +139,6 @@ class Transaction:
         if new_queues:
             await queues.ensure(self._connection, sorted(new_queues))
 
-    def _new_rows(self) -> list[dialect.Part]:
+    def _new_rows(self) -> list[many.Part]:
         new_jobs, self._new_jobs = self._new_jobs, []
         return [jobs.new_rows(new_jobs)] if new_jobs else []

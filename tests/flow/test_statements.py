@@ -214,7 +214,7 @@ def _sender() -> str:
         if path.parts[-3:-1] == ("app", "store"):
             names.append(f"{path.stem}.{frame.f_code.co_name}")
         frame = frame.f_back
-    return next((name for name in names if not name.startswith(("dialect.", "slices."))), *names[-1:])
+    return next((name for name in names if not name.startswith(("dialect.", "many.", "slices."))), *names[-1:])
 
 
 async def test_how_many_there_are_is_told_without_asking_the_database(database: Database) -> None:

@@ -4,40 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
 import pytest
-from sqlalchemy import PrimaryKeyConstraint, UniqueConstraint, event, func, insert, select, text, update
-from sqlalchemy.engine.interfaces import CacheStats
+from sqlalchemy import PrimaryKeyConstraint, UniqueConstraint, insert, select, text, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.scheduling.job import State
-from app.store.dialect import (
-    ROWS_PER_STATEMENT,
-    Inserts,
-    Part,
-    Upserts,
-    draw_seqs,
-    execute_with,
-    insert_each,
-    is_unavailable,
-    select_each,
-    update_each,
-    upsert,
-    violated_constraint,
-)
+from app.store.dialect import draw_seqs, is_unavailable, upsert, violated_constraint
 from app.store.engine import Engines, Timeouts, open_engines
 from app.store.schema import (
     FK_JOBS_TENANT,
-    IS_PENDING,
-    IS_QUEUED,
     PK_JOBS,
     TR_JOBS_LEGAL_MOVE,
     UQ_JOBS_ID,
@@ -45,25 +25,14 @@ from app.store.schema import (
     jobs,
     lanes,
     metadata,
-    queues,
     tenants,
 )
 from tests.databases import Database
+from tests.store.pending_jobs import add_jobs
 from tests.store.rows import add_job, add_tenant, cells
 from tests.store.rows import update as update_sql
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
-
-
-async def add_jobs(connection: AsyncConnection, count: int, **columns: Any) -> list[str]:
-    """Pending jobs of the tenant acme; their ids in the order of their seq."""
-    await connection.execute(upsert(connection, tenants, keys=["name"], update=[]), [{"name": "acme"}])
-    rows = [
-        {"seq": seq, "id": uuid.uuid4().hex, "tenant": "acme", "test_suite": "unit", **columns}
-        for seq in await draw_seqs(connection, count)
-    ]
-    await connection.execute(insert(jobs), rows)
-    return [row["id"] for row in rows]
 
 
 # --- errors ---
@@ -290,171 +259,6 @@ async def test_upsert_sets_what_it_is_told_and_nothing_else(engines: Engines) ->
         assert (await connection.execute(select(lanes.c.virtual_time))).scalar_one() == 2
 
 
-# --- update_each, select_each ---
-
-
-async def promote(connection: AsyncConnection, ids: list[str], **extra: Any) -> set[str]:
-    moved = await update_each(
-        connection,
-        jobs,
-        [{"id": job_id, "effective_priority": place} for place, job_id in enumerate(ids)],
-        keys=["id"],
-        values=["effective_priority"],
-        same={"state": State.QUEUED, "queued_at": NOON, **extra},
-        where=IS_PENDING,
-        returning=[jobs.c.id, jobs.c.effective_priority],
-    )
-    assert all(ids.index(row.id) == row.effective_priority for row in moved)
-    return {row.id for row in moved}
-
-
-@pytest.mark.parametrize("count", [0, 1, ROWS_PER_STATEMENT, ROWS_PER_STATEMENT + 1])
-async def test_each_row_gets_its_own_values(engines: Engines, count: int) -> None:
-    async with engines.writer.begin() as connection:
-        ids = await add_jobs(connection, count) if count else []
-
-        assert await promote(connection, ids) == set(ids)
-        found = await connection.execute(select(jobs.c.id, jobs.c.effective_priority).where(IS_QUEUED))
-
-    assert {row.id: row.effective_priority for row in found} == {job_id: place for place, job_id in enumerate(ids)}
-
-
-async def test_a_row_that_is_not_as_it_must_be_is_left_alone(engines: Engines) -> None:
-    async with engines.writer.begin() as connection:
-        ids = await add_jobs(connection, 3)
-        await promote(connection, ids[:1])
-
-        assert await promote(connection, [*ids, uuid.uuid4().hex]) == set(ids[1:])
-
-
-async def test_shared_expressions_look_at_the_row(engines: Engines) -> None:
-    async with engines.writer.begin() as connection:
-        ids = await add_jobs(connection, 2, attempt=1)
-        await promote(connection, ids, attempt=jobs.c.attempt + 1)
-
-        assert (await connection.execute(select(jobs.c.attempt).distinct())).scalars().all() == [2]
-
-
-async def test_values_of_every_type_arrive(engines: Engines, database: Database) -> None:
-    await add_tenant(database)
-    results: list[Any] = [{"a": [1, None]}, [[1], [2, 3]], "text\\u0000", 1.5, False, None, 2**53 + 1]
-    seqs = [await add_job(database, State.RUNNING) for _ in results]
-    async with engines.writer.begin() as connection:
-        await update_each(
-            connection,
-            jobs,
-            [
-                {"seq": seq, "token": "a token", "state": State.COMPLETED, "result": result, "progress": 0.1 * place,
-                 "completed_at": NOON.replace(microsecond=place), "charge": 2**62 + place}
-                for place, (seq, result) in enumerate(zip(seqs, results, strict=True))
-            ],
-            keys=["seq", "token"],
-            values=["state", "result", "progress", "completed_at", "charge"],
-            same={"token": None, "lease_expires_at": None, "lease_sec": None},
-            returning=[jobs.c.seq],
-        )  # fmt: skip
-        c = jobs.c
-        columns = (c.state, c.result, c.progress, c.completed_at, c.charge)
-        rows = (await connection.execute(select(*columns).order_by(c.seq))).all()
-
-    assert [tuple(row) for row in rows] == [
-        (State.COMPLETED, result, 0.1 * place, NOON.replace(microsecond=place), 2**62 + place)
-        for place, result in enumerate(results)
-    ]
-
-
-@pytest.mark.parametrize("count", [0, 1, ROWS_PER_STATEMENT + 1])
-async def test_rows_are_inserted_with_all_they_have(engines: Engines, count: int) -> None:
-    payloads: list[Any] = [None, {"a": ["\U0001f600", 0.1, "\\u0000"]}, [], "", 2**53 + 1, False]
-    names = ["seq", "id", "tenant", "test_suite", "priority", "payload", "run_at", "idempotency_key"]
-    async with engines.writer.begin() as connection:
-        await connection.execute(upsert(connection, tenants, keys=["name"], update=[]), [{"name": "acme"}])
-        rows = [
-            {"seq": seq, "id": uuid.uuid4().hex, "tenant": "acme", "test_suite": "\u202etset", "priority": place % 11}
-            | {"payload": payloads[place % 6], "run_at": NOON.replace(microsecond=place), "idempotency_key": f"{place}"}
-            for place, seq in enumerate(await draw_seqs(connection, count))
-        ]
-        await insert_each(connection, jobs, [[row[name] for name in names] for row in rows], names)
-        found = await connection.execute(select(*(jobs.c[name] for name in names)).order_by(jobs.c.seq))
-        states = await connection.execute(select(jobs.c.state, jobs.c.attempt, jobs.c.queue).distinct())
-
-    assert [row._asdict() for row in found] == rows
-    assert states.all() == [(State.PENDING, 0, "default")][:count]
-
-
-async def test_flags_arrive(engines: Engines) -> None:
-    async with engines.writer.begin() as connection:
-        await connection.execute(insert(tenants), [{"name": "a"}, {"name": "b"}])
-        rows = [
-            {"name": "a", "paused": True, "rate_per_sec": 2.0},
-            {"name": "b", "paused": False, "rate_per_sec": None},
-        ]
-        columns = [tenants.c.name, tenants.c.paused, tenants.c.rate_per_sec]
-        found = await update_each(
-            connection, tenants, rows, keys=["name"], values=["paused", "rate_per_sec"], returning=columns
-        )
-
-    assert sorted(tuple(row) for row in found) == [("a", True, 2.0), ("b", False, None)]
-
-
-async def test_two_rows_for_one_key_are_refused(engines: Engines) -> None:
-    async with engines.writer.begin() as connection:
-        ids = await add_jobs(connection, 1)
-        with pytest.raises(ValueError, match="the same id"):
-            await promote(connection, ids * 2)
-
-
-async def test_a_trigger_refuses_one_row_and_none_is_changed(engines: Engines, database: Database) -> None:
-    await add_tenant(database)
-    seqs = [await add_job(database, state) for state in (State.PENDING, State.RUNNING)]
-    async with engines.writer.begin() as connection:
-        with pytest.raises(IntegrityError) as refused:
-            async with connection.begin_nested():
-                await update_each(
-                    connection,
-                    jobs,
-                    [{"seq": seq, "state": State.CANCELLED, "priority": 3} for seq in seqs],
-                    keys=["seq"],
-                    values=["state", "priority"],
-                    returning=[jobs.c.seq],
-                )
-    assert violated_constraint(refused.value) == "tr_jobs_priority"
-    assert await database.fetch("SELECT state FROM jobs ORDER BY seq") == [("pending",), ("running",)]
-
-
-async def test_the_rows_of_some_pairs(engines: Engines) -> None:
-    async with engines.writer.begin() as connection:
-        await add_jobs(connection, 1, idempotency_key="one")
-        await add_jobs(connection, 1, idempotency_key="two")
-        wanted = [{"tenant": "acme", "idempotency_key": key} for key in ("one", "three")]
-        found = await select_each(connection, jobs, wanted, keys=["tenant", "idempotency_key"])
-
-    assert [row.idempotency_key for row in found] == ["one"]
-
-
-@contextmanager
-def cache_hits(engines: Engines) -> Iterator[list[CacheStats]]:
-    hits: list[CacheStats] = []
-
-    def note(_connection: Any, _cursor: Any, _statement: str, _values: Any, context: Any, _many: bool) -> None:  # noqa: FBT001
-        hits.append(context.cache_hit)
-
-    event.listen(engines.writer.sync_engine, "after_cursor_execute", note)
-    yield hits
-    event.remove(engines.writer.sync_engine, "after_cursor_execute", note)
-
-
-async def test_a_statement_for_many_is_compiled_once(engines: Engines) -> None:
-    async with engines.writer.begin() as connection:
-        ids = await add_jobs(connection, 100)
-        await promote(connection, ids[:1])
-        with cache_hits(engines) as hits:
-            await promote(connection, ids[1:10])
-            await promote(connection, ids[10:])
-
-    assert hits == [CacheStats.CACHE_HIT, CacheStats.CACHE_HIT]
-
-
 async def test_hand_typed_updates_are_refused_by_the_same_name(engines: Engines, database: Database) -> None:
     """The name that `Refused` reads off a session by hand is the one that the application reads off an error."""
     await add_tenant(database)
@@ -463,38 +267,3 @@ async def test_hand_typed_updates_are_refused_by_the_same_name(engines: Engines,
         async with engines.writer.begin() as connection:
             await connection.execute(text(update_sql(seq, cells(State.RUNNING))))
     assert violated_constraint(refused.value) == TR_JOBS_LEGAL_MOVE
-
-
-# --- execute_with ---
-
-_RAISE = update(queues).where(queues.c.name == "other").values(horizon=queues.c.horizon + 1)
-_CLOCKS = select(queues.c.name, queues.c.clock, queues.c.since_move, queues.c.horizon).where(queues.c.name != "default")
-
-
-@pytest.mark.parametrize("count", [1, 3, 200])
-async def test_parts_are_written_with_a_statement(engines: Engines, count: int) -> None:
-    """Few are one statement with it on Postgres, many come before it."""
-    async with engines.writer.begin() as connection:
-        await connection.execute(insert(tenants), [{"name": "acme"}])
-        await connection.execute(insert(queues), [{"name": name, "clock": 1} for name in ("other", "q0")])
-        names = ("seq", "tenant", "test_suite")
-        parts: list[Part] = [
-            Inserts(jobs, names, [(seq, "acme", "unit") for seq in await draw_seqs(connection, 6 * count)]),
-            Upserts(queues, ("name",), ("clock", "since_move"), [(f"q{n}", 7, n) for n in range(count)]),
-        ]
-
-        assert await execute_with(connection, parts, _RAISE, {}) == 1
-
-        told = await connection.execute(_CLOCKS)
-        assert set(told.all()) == {("other", 1, 0, 1), *((f"q{n}", 7, n, 0) for n in range(count))}
-        assert await connection.scalar(select(func.count()).select_from(jobs)) == 6 * count
-
-
-async def test_a_part_that_is_refused_is_refused_with_all_the_rest(engines: Engines) -> None:
-    clock = Upserts(queues, ("name",), ("clock",), [("other", 5)])
-    orphan = Inserts(jobs, ("seq", "tenant", "test_suite"), [(1, "nobody", "unit")])
-    async with engines.writer.connect() as connection:
-        with pytest.raises(IntegrityError):
-            await execute_with(connection, [clock, orphan], _RAISE, {})
-    async with engines.reader.begin() as connection:
-        assert (await connection.execute(_CLOCKS)).all() == []
