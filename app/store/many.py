@@ -146,7 +146,8 @@ class Upserts:
         await connection.execute(upsert(connection, self.table, keys=self.keys, update=self.values), rows)
 
 
-_MOST_UPSERTS_BESIDE: Final = 8
+_MOST_UPSERTS_BESIDE: Final = 4
+"""More would be more kinds of statements than a connection keeps ready."""
 
 
 @lru_cache(maxsize=64)
@@ -176,7 +177,7 @@ async def execute_with(
     return (await connection.execute(_with(statement, tuple(besides)), parameters)).rowcount
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _with(statement: Update, besides: tuple[Insert, ...]) -> Update:
     return statement.add_cte(*(each.cte(f"beside_{place}") for place, each in enumerate(besides)))
 
