@@ -15,6 +15,7 @@ from app.errors import AnotherDispatcher, DispatchLost, NotServed
 from app.events import DispatchBegun, DispatchHandedOver, DispatchTakenOver, LoopFailed, StandingBy
 from app.flow.onlooker import Onlooker
 from app.replica.reign import Reign
+from app.replica.way import LOOK_EVERY_SEC, Way
 from app.store import replicas
 from app.store.answers import ANSWER_SEC
 from app.store.dialect import is_unavailable
@@ -23,7 +24,6 @@ from app.store.dispatcher import FOR_A_COPY, Holder
 Begin: TypeAlias = Callable[[], AbstractAsyncContextManager[Reign]]
 """Begins to dispatch, for who has just taken the row; at its end the row is given back."""
 
-LOOK_EVERY_SEC: Final = 0.1
 _RETRY_SEC: Final = 1.0
 _GRACE_SEC: Final = 1.0
 """A dispatcher that was followed may still answer what it has done before: so long."""
@@ -33,49 +33,24 @@ _HELD_SEC: Final = 10.0
 
 
 class Life:
-    """What this replica is at the moment: `reign` while it dispatches; `holder` is who does so otherwise, as far as it
-    has seen."""
+    """What this replica is at the moment: `reign` while it dispatches; `way` leads to who does so otherwise."""
 
     def __init__(self, onlooker: Onlooker, begin: Begin) -> None:
         self.onlooker = onlooker
         self.reign: Reign | None = None
-        self.holder: Holder | None = None
         self.superseded = _future()
-        """Done some time after another has followed `holder`: who was asked before answers no more."""
+        """Done some time after another has followed who dispatched: who was asked before answers no more."""
         self._begin = begin
         self._dispatcher = onlooker.dispatcher
         self._me = self._dispatcher.me
         self._writer = onlooker.engines.writer  # its one connection is free as long as this replica does not dispatch
         self._clock, self._emit = onlooker.clock, onlooker.emit
+        self.way = Way(onlooker.clock, onlooker.dispatcher.address)
         self._stack = AsyncExitStack()
         self._news = asyncio.Event()
         self._told_of: int | None = None
-        self._unreached: int | None = None
-        self._try_again_at = 0.0
         self._beat_at = 0.0
         self._asked_to_leave, self._may_end = asyncio.Event(), asyncio.Event()
-
-    def address_to_try(self) -> str | None:
-        """Where the one that dispatches is to be found, be it that it is late with its renewal; None if there is none,
-        if it was a process at our own address, or while it is not reached: then one call at a time tries it again."""
-        seen, now = self.holder, self._clock.monotonic()
-        if seen is None or seen.expires_at is None or seen.address == self._dispatcher.address:
-            return None
-        if seen.epoch == self._unreached:
-            if now < self._try_again_at:
-                return None
-            self._try_again_at = now + LOOK_EVERY_SEC
-        return seen.address
-
-    def reached(self) -> None:
-        """A call was answered there."""
-        self._unreached = None
-
-    def not_reached(self) -> None:
-        """Nobody answers there, or somebody who does not dispatch."""
-        if self.holder is not None:
-            self._unreached = self.holder.epoch
-            self._try_again_at = self._clock.monotonic() + LOOK_EVERY_SEC
 
     async def news(self) -> None:
         """Wait until it was looked once more who dispatches, or for as long as it takes between two looks."""
@@ -144,7 +119,7 @@ class Life:
             raise
         finally:
             self.onlooker.is_taking_over = False
-        self.holder = None
+        self.way.holder = None
         self._supersede()
         self._emit(DispatchBegun(self._dispatcher.epoch))
 
@@ -232,9 +207,9 @@ class Life:
             self._see(seen)
 
     def _see(self, seen: Holder | None) -> None:
-        if seen is None or self.holder is None or seen.epoch != self.holder.epoch:
+        if seen is None or self.way.holder is None or seen.epoch != self.way.holder.epoch:
             self._supersede()
-        self.holder = seen
+        self.way.holder = seen
         self.onlooker.is_misled = seen is not None and not seen.is_free and seen.address == self._dispatcher.address
         if seen is not None and not seen.is_free and seen.epoch != self._told_of:
             self._told_of = seen.epoch
@@ -245,7 +220,7 @@ class Life:
         asyncio.get_running_loop().call_later(_GRACE_SEC, _finish, old)
 
     def _refuse_beside_a_copy(self) -> None:
-        seen = self.holder
+        seen = self.way.holder
         if seen is not None and not seen.is_free and seen.address == FOR_A_COPY:
             raise AnotherDispatcher(seen.holder, seen.address)
 

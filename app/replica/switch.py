@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,6 +18,7 @@ from app.events import ForwardFailed
 from app.replica.forward import BrokenOff, Forwarder, NotTaken
 from app.replica.life import Life
 from app.replica.reign import Reign
+from app.store.dispatcher import Holder
 
 TAKING_OVER_SEC: Final = 1.0
 """So long it may take from the moment at which a claim lapses until another replica dispatches."""
@@ -52,7 +54,7 @@ class Switch:
     async def hand_on(self, call: Call, receive: Receive, send: Send) -> None:
         """Have a call answered by the replica that dispatches; that may be this one by then. One that only waits is let
         go when this replica is asked to end. Raises `Unavailable`."""
-        answer = _Answer(send, self._life.reached)
+        answer = _Answer(send)
         work = asyncio.create_task(self._answered_elsewhere(call, answer))
         gone = asyncio.create_task(hung_up(receive))
         leaving = asyncio.create_task(self._life.asked_to_leave())
@@ -82,10 +84,10 @@ class Switch:
             try:
                 await self._forward(place, call, answer)
             except NotTaken as error:
-                self._life.not_reached()
-                self._tell(ForwardFailed(place, str(error)))
+                self._life.way.not_reached(place)
+                self._tell(ForwardFailed(place.address, str(error)))
             except BrokenOff as error:
-                self._tell(ForwardFailed(place, str(error)))
+                self._tell(ForwardFailed(place.address, str(error)))
                 if answer.has_begun:
                     await answer.end_if_it_may_end_anywhere()
                     return None
@@ -100,23 +102,24 @@ class Switch:
     def _tell(self, event: ForwardFailed) -> None:
         self._life.onlooker.emit(event)
 
-    async def _dispatcher_by(self, ends_at: float) -> Reign | str:
-        """Our own reign, or the address of who dispatches, once there is one. Raises `Unavailable`."""
+    async def _dispatcher_by(self, ends_at: float) -> Reign | Holder:
+        """Our own reign, or who else dispatches, once there is one. Raises `Unavailable`."""
         life = self._life
         while asyncio.get_running_loop().time() < ends_at:
             if life.reign is not None and life.reign.is_sure:
                 return life.reign
-            if (address := life.address_to_try()) is not None:
-                return address
+            if (place := life.way.place_to_try()) is not None:
+                return place
             if life.reign is None and not life.onlooker.can_read:
                 raise Unavailable("the database is away")
             await life.news()
         raise Unavailable(_NOBODY)
 
-    async def _forward(self, address: str, call: Call, answer: _Answer) -> None:
+    async def _forward(self, place: Holder, call: Call, answer: _Answer) -> None:
         """Raises `NotTaken`, `BrokenOff`."""
         superseded = self._life.superseded
-        hop = asyncio.create_task(self._forwarder.forward(address, call, answer.send))
+        answer.when_begun = partial(self._life.way.reached, place)
+        hop = asyncio.create_task(self._forwarder.forward(place.address, call, answer.send))
         try:
             await asyncio.wait({hop, superseded}, return_when=asyncio.FIRST_COMPLETED)
             if not hop.done():
@@ -127,18 +130,19 @@ class Switch:
 
 
 class _Answer:
-    """What was sent of an answer so far."""
+    """What was sent of an answer so far. `when_begun` is called with its first part."""
 
-    def __init__(self, send: Send, when_begun: Callable[[], None]) -> None:
+    when_begun: Callable[[], None]
+
+    def __init__(self, send: Send) -> None:
         self._send = send
-        self._when_begun = when_begun
         self.has_begun = False
         self._is_stream_of_events = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.has_begun = True
-            self._when_begun()
+            self.when_begun()
             types = [value for name, value in message["headers"] if name == b"content-type"]
             self._is_stream_of_events = any(value.startswith(_EVENTS) for value in types)
         await self._send(message)
