@@ -12,10 +12,10 @@ from litestar.routes import HTTPRoute
 from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
 
 from app.api.guards import is_job_id
-from app.errors import NoKey, NotAllowed, NotFound, Unavailable
+from app.errors import NoKey, NotAllowed, NotFound
 from app.flow.access.admit import holder_of
 from app.flow.access.sight import require_job
-from app.flow.core import Core, Phase
+from app.flow.core import Core
 from app.keys import ANYONE, Holder, Role
 
 SESSION: Final = "fairlane_session"
@@ -27,8 +27,6 @@ BY_COOKIE: Final = "by_cookie"
 
 ONLY_WHILE_SERVING: Final = "only_while_serving"
 """Marks, given to the route as a keyword, what brings new work: not while the service starts or drains."""
-
-_CLOSED: Final = frozenset({Phase.STARTING, Phase.DRAINING})
 
 _EVERYBODY: Final = None
 _ADMINS: Final = frozenset({Role.ADMIN})
@@ -111,8 +109,8 @@ class Gate:
         core: Core = scope["litestar_app"].state.core
         http = cast("HTTPScope", scope)  # nothing else is served
         scope["auth"] = await _admitted(core, http) if core.settings.keys == "required" else ANYONE
-        if core.phase in _CLOSED and scope["route_handler"].opt.get(ONLY_WHILE_SERVING):
-            raise Unavailable(f"the service is {core.phase}; send this again in a moment")
+        if scope["route_handler"].opt.get(ONLY_WHILE_SERVING):
+            core.refuse_while_closed()
         await self._app(scope, receive, send)
 
 

@@ -24,6 +24,8 @@ TRIED_FIRST: Final = "tried_first"
 FORWARDED: Final = b"fairlane-forwarded"
 """The header by which a replica sees that a request has come from another: it is never handed on again."""
 
+_ROLE: Final = ROLE.encode()
+
 RECEIVED: Final = "received"
 """Where the scope as the server handed it on is kept in the one that the application works on."""
 
@@ -83,23 +85,27 @@ class Elsewhere:
             raise NotDispatching("this replica does not dispatch")
         call = await _call_of(CheckedRequest(scope, receive, send))
         if scope["route_handler"].opt.get(TRIED_FIRST):
-            answer = _UnlessNotOurs(send)
+            answer = UnlessNotOurs(send)
             await self._app(scope, call.receiving(receive), answer.send)
             if not answer.is_held_back:
                 return
         await self._hand_on(call, receive, send)
 
 
-class _UnlessNotOurs:
-    """Sends an answer, unless it says that this replica does not dispatch."""
+class UnlessNotOurs:
+    """Sends an answer, unless it says that this replica does not dispatch, and `is_elsewhere` says that another does
+    or is about to."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, is_elsewhere: Callable[[], bool] = lambda: True) -> None:
         self._send = send
+        self._is_elsewhere = is_elsewhere
         self.is_held_back = False
 
     async def send(self, message: Message) -> None:
+        """Takes what an application sends."""
         if message["type"] == "http.response.start":
-            self.is_held_back = any(name == ROLE.encode() for name, _ in message["headers"])
+            is_refusal = any(name == _ROLE for name, _ in message["headers"])
+            self.is_held_back = is_refusal and self._is_elsewhere()
         if not self.is_held_back:
             await self._send(message)
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Final
 
-from app.errors import Conflict, NotFound
+from app.errors import Conflict, NotDispatching, NotFound, Unavailable
 from app.flow.core import Core
 from app.flow.finish import End, Ending, end_attempts
 from app.flow.lease import existing_job
@@ -55,7 +55,10 @@ async def cancel_many(core: Core, wanted: CancelFilter) -> int:
         if not found:
             return cancelled
         after_seq = found[-1].seq
-        outcomes = await asyncio.gather(*(_cancel_if_matching(core, job.id, wanted) for job in found))
+        try:
+            outcomes = await asyncio.gather(*(_cancel_if_matching(core, job.id, wanted) for job in found))
+        except NotDispatching as error:  # which would say that none is cancelled, and some may be
+            raise Unavailable(str(error)) from error
         cancelled += sum(outcomes)
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from app.clock import Clock
-from app.errors import FairlaneError, Unavailable
+from app.errors import FairlaneError, NotDispatching, Unavailable
 from app.events import Emit, LoopFailed
 from app.flow.access.keyring import Keyring
 from app.flow.admission import Admission
@@ -63,6 +63,9 @@ class Phase(StrEnum):
     SERVING = "serving"
     DRAINING = "draining"
     STANDING_BY = "standing by"
+
+
+_CLOSED: Final = {Phase.STARTING: Unavailable, Phase.DRAINING: NotDispatching}
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +262,11 @@ class Core:
         if at < self._next_tick_at:
             self._next_tick_at = at
             self._due_sooner.set()
+
+    def refuse_while_closed(self) -> None:
+        """For what brings new work. Raises `Unavailable` while the service starts, `NotDispatching` once it drains."""
+        if self.phase in _CLOSED:
+            raise _CLOSED[self.phase](f"the service is {self.phase}; send this again in a moment")
 
     def health(self) -> Health:
         """For the probes of whoever runs this."""

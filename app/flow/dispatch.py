@@ -14,7 +14,7 @@ from typing import Any, Final
 from app.errors import FairlaneError, Unavailable
 from app.events import ProposalRefused
 from app.flow import finish
-from app.flow.core import Core, Phase
+from app.flow.core import Core
 from app.flow.ids import new_id
 from app.flow.waiting import ClaimRequest, Waiting
 from app.scheduling.job import Job, State
@@ -36,8 +36,7 @@ async def claim(core: Core, request: ClaimRequest) -> list[Job]:
 
     Raises `Unavailable`.
     """
-    if core.phase is not Phase.SERVING:
-        raise Unavailable(f"the service is {core.phase}")
+    core.refuse_while_closed()
     core.asking.note(request.queues, core.clock.monotonic())
     waiting = core.waiting.add(request)
     try:

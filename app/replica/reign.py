@@ -25,6 +25,7 @@ class Reign:
         self._ticker = ticker
         self._housekeeper = housekeeper
         self._app = app
+        self._is_handed_over = False
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -50,6 +51,11 @@ class Reign:
         async with self.core.reading() as connection:
             return await self.core.dispatcher.is_still_ours(connection)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether somebody else dispatches, or may from now on."""
+        return self._is_handed_over or self.core.writer.lost is not None
+
     async def drain(self) -> None:
         """Take no new work; results are still taken."""
         self.core.phase = Phase.DRAINING
@@ -61,7 +67,9 @@ class Reign:
         await self._housekeeper.stop()
 
     async def hurry(self) -> None:
-        """Bring to an end what can be in a moment. Who waits for a job, or watches, is let go."""
+        """Bring to an end what can be in a moment. Who waits for a job, or watches, is let go; who comes too late for
+        this is answered by the next."""
+        self.core.phase, self._is_handed_over = Phase.DRAINING, True
         end_waiting(self.core)
         await asyncio.gather(self._served(), self._ticker.stop(), self._housekeeper.stop(HAND_OVER_SEC))
 

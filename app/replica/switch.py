@@ -6,11 +6,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, HTTPRequestEvent, Message, Receive, Scope, Send
 
-from app.api.elsewhere import Call, keep_as_received
+from app.api.elsewhere import Call, UnlessNotOurs, keep_as_received
 from app.api.errors import ClientGone
 from app.api.request import hung_up
 from app.errors import NotDispatching, Unavailable
@@ -44,12 +44,24 @@ class Switch:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reign = self._life.reign
         if reign is not None and (reign.is_sure or scope["path"].startswith(_HEALTH) or await reign.is_ours()):
+            await self._serve(reign, scope, receive, send)
+        elif self.standby is None:
+            raise NotDispatching("another server has taken over this database")
+        else:
+            keep_as_received(scope)
+            await self.standby(scope, receive, send)
+
+    async def _serve(self, reign: Reign, scope: Scope, receive: Receive, send: Send) -> None:
+        """By that reign, unless it comes to its end before anything is done: then by the next, whosever that is."""
+        if self.standby is None:
             await reign.serve(scope, receive, send)
             return
-        if self.standby is None:
-            raise NotDispatching("another server has taken over this database")
-        keep_as_received(scope)
-        await self.standby(scope, receive, send)
+        untouched = cast("Scope", dict(scope))  # the application puts its own things into it
+        received, answer = Received(receive), UnlessNotOurs(send, lambda: reign.is_over)
+        await reign.serve(scope, received.receive, answer.send)
+        if answer.is_held_back:
+            keep_as_received(untouched)
+            await self.standby(untouched, received.again, send)
 
     async def hand_on(self, call: Call, receive: Receive, send: Send) -> None:
         """Have a call answered by the replica that dispatches; that may be this one by then. One that only waits is let
@@ -65,22 +77,22 @@ class Switch:
                 await answer.end_with(*call.if_nothing_came)
                 return
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-            reign = work.result() if work.done() else None
+            is_ours = work.done() and work.result()
             if not work.done() and not answer.has_begun:
                 raise ClientGone
         finally:
             await _ended(work, gone, leaving)
-        if reign is not None:
-            await reign.serve(call.scope, call.receiving(receive), send)
+        if is_ours:
+            await self(call.scope, call.receiving(receive), send)
 
-    async def _answered_elsewhere(self, call: Call, answer: _Answer) -> Reign | None:
-        """The reign of our own that is to answer it, if one has begun meanwhile."""
+    async def _answered_elsewhere(self, call: Call, answer: _Answer) -> bool:
+        """Whether it is for us to answer it: we dispatch by now."""
         loop = asyncio.get_running_loop()
         ends_at, breaks = loop.time() + self._wait_sec, 0
         while True:
             place = await self._dispatcher_by(ends_at)
-            if isinstance(place, Reign):
-                return place
+            if place is None:
+                return True
             try:
                 await self._forward(place, call, answer)
             except NotTaken as error:
@@ -90,24 +102,24 @@ class Switch:
                 self._tell(ForwardFailed(place.address, str(error)))
                 if answer.has_begun:
                     await answer.end_if_it_may_end_anywhere()
-                    return None
+                    return False
                 breaks += 1
                 if not call.may_repeat or breaks == _MOST_BREAKS:
                     raise Unavailable(_IN_DOUBT) from error
                 ends_at = loop.time() + self._wait_sec
             else:
-                return None
+                return False
             await self._life.news()
 
     def _tell(self, event: ForwardFailed) -> None:
         self._life.onlooker.emit(event)
 
-    async def _dispatcher_by(self, ends_at: float) -> Reign | Holder:
-        """Our own reign, or who else dispatches, once there is one. Raises `Unavailable`."""
+    async def _dispatcher_by(self, ends_at: float) -> Holder | None:
+        """Who dispatches, once somebody does; None if that is we. Raises `Unavailable`."""
         life = self._life
         while asyncio.get_running_loop().time() < ends_at:
             if life.reign is not None and life.reign.is_sure:
-                return life.reign
+                return None
             if (place := life.way.place_to_try()) is not None:
                 return place
             if life.reign is None and not life.onlooker.can_read:
@@ -127,6 +139,25 @@ class Switch:
             hop.result()
         finally:
             await _ended(hop)
+
+
+class Received:
+    """What an application has received of a request, for another one that is asked the same."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._parts: list[HTTPRequestEvent] = []
+
+    async def receive(self) -> Any:
+        """The next part, as it comes."""
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._parts.append(message)
+        return message
+
+    async def again(self) -> Any:
+        """The next part from the beginning: first what has come already."""
+        return self._parts.pop(0) if self._parts else await self._receive()
 
 
 class _Answer:

@@ -15,6 +15,7 @@ from app.clock import Clock
 from app.errors import AnotherDispatcher, DispatchLost, NotDispatching, Unavailable
 from app.events import DispatcherAwaited, WriterFailed
 from app.flow import recover
+from app.flow.cancel import CancelFilter, cancel_many
 from app.flow.core import Core
 from app.flow.look import JobFilter, list_jobs
 from app.main import running
@@ -228,6 +229,17 @@ async def test_who_was_taken_over_writes_no_more_and_says_so(database: Database)
         assert len(running_.heard.all(WriterFailed)) == 1  # nobody even tried
         assert len((await list_jobs(core, JobFilter())).jobs) == 1  # but looking is allowed
     assert (await row_of(database))[0] == "newcomer"  # the end gave nothing back that was not its own
+
+
+async def test_a_cancellation_of_many_that_is_cut_short_does_not_say_that_it_has_done_nothing(
+    database: Database,
+) -> None:
+    async with service(database) as running_:
+        await running_.submit()
+        await forge_a_newcomer(database)
+        with pytest.raises(Unavailable, match="taken over") as refused:
+            await cancel_many(running_.core, CancelFilter(tenant="acme"))
+        assert not isinstance(refused.value, NotDispatching)
 
 
 async def test_who_is_taken_over_in_the_middle_of_a_transaction_does_not_commit_it(postgres: Database) -> None:

@@ -1,0 +1,88 @@
+"""A dispatcher that is asked to end: what it can no longer do, the next one does, and nobody is refused for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from tests.databases import Database
+from tests.replica.several import claimed, replicas_on, submitted
+from tests.served import PATIENCE_SEC, Served
+
+_JOB: Final = {"tenant": "acme", "test_suite": "suite"}
+
+
+class Slow:
+    """A request of which all but the end of its body has arrived."""
+
+    def __init__(self, reader: StreamReader, writer: StreamWriter, rest: bytes) -> None:
+        self._reader, self._writer, self._rest = reader, writer, rest
+
+    async def finish(self) -> tuple[int, Any]:
+        """Send the rest; the status, and the body of the answer."""
+        self._writer.write(self._rest)
+        await self._writer.drain()
+        async with asyncio.timeout(PATIENCE_SEC):
+            head, _, body = (await self._reader.read()).partition(b"\r\n\r\n")  # it is the last on its connection
+        return int(head.split()[1]), json.loads(body)
+
+
+@asynccontextmanager
+async def _slow(served: Served, path: str, body: dict[str, Any]) -> AsyncIterator[Slow]:
+    where, sent = urlsplit(served.url), json.dumps(body).encode()
+    reader, writer = await asyncio.open_connection(where.hostname, where.port)
+    kind = "Content-Type: application/json"
+    writer.write(f"POST {path} HTTP/1.1\r\nHost: here\r\n{kind}\r\nContent-Length: {len(sent)}\r\n\r\n".encode())
+    writer.write(sent[:-1])
+    await writer.drain()
+    async with served.client() as client:  # a whole request behind it, so that its head has arrived
+        await client.get("/health/live")
+    yield Slow(reader, writer, sent[-1:])
+    writer.close()
+
+
+async def test_what_comes_too_late_for_who_hands_over_is_done_by_the_next(postgres: Database) -> None:
+    async with replicas_on(postgres, 2) as made, made.all[1].client() as by_second:
+        first = made.all[0]
+        for n in range(2):
+            await submitted(by_second, f"before-{n}")
+        [running] = await claimed(by_second, start=True)
+        report = {"token": running["lease"]["token"]}
+        async with (
+            _slow(first, "/jobs", _JOB) as submit,
+            _slow(first, "/jobs/claim", {"worker": "w"}) as claim,
+            _slow(first, f"/jobs/{running['id']}/complete", report) as complete,
+            _slow(first, "/jobs/cancel", {"tenant": "acme", "queue": "other"}) as cancel,
+        ):
+            first.signal(signal.SIGTERM)
+            await first.logged("dispatch_handed_over")
+            told = [await slow.finish() for slow in (submit, claim, complete, cancel)]
+        assert [status for status, _ in told] == [201, 200, 200, 200], told
+        assert len(told[1][1]["jobs"]) == 1
+        assert await first.exited() == 0
+        rows = await postgres.fetch("SELECT state, count(*) FROM jobs GROUP BY state ORDER BY state")
+        assert rows == [("completed", 1), ("queued", 1), ("scheduled", 1)]
+
+
+async def test_what_who_drains_alone_refuses_waits_for_the_next_at_a_replica_that_has_come_since(
+    postgres: Database,
+) -> None:
+    async with replicas_on(postgres, 1, shutdown_grace_sec=PATIENCE_SEC) as made:
+        first = made.all[0]
+        async with _slow(first, "/jobs", _JOB) as holding:
+            first.signal(signal.SIGTERM)
+            await first.logged("scheduler_stopped")
+            second = await made.start(log_level="debug")
+            await second.logged("standing_by")
+            async with second.client() as by_second:
+                waiting = asyncio.create_task(submitted(by_second, "waits"))
+                await second.logged("forward_failed", lambda event: "does not dispatch" in event["error"])
+                await holding.finish()
+                assert (await waiting)["state"] == "queued"
+        assert await first.exited() == 0
