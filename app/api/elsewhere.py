@@ -136,7 +136,12 @@ def _if_nothing_came(template: str, body: bytes) -> tuple[bytes, bytes] | None:
     return None
 
 
+def as_received(scope: Scope) -> Scope:
+    """A copy of what the server has handed on: the application puts its own things into the scope, and into its state,
+    such as that an answer has begun."""
+    return cast("Scope", {**scope, "state": dict(scope.get("state") or {})})
+
+
 def keep_as_received(scope: Scope) -> None:
-    """Keep what the server has handed on: the application puts its own things into the scope."""
-    kept = cast("dict[str, Any]", scope)
-    kept[RECEIVED] = dict(kept)
+    """Keep one in it."""
+    cast("dict[str, Any]", scope)[RECEIVED] = as_received(scope)

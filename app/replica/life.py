@@ -25,6 +25,9 @@ Begin: TypeAlias = Callable[[], AbstractAsyncContextManager[Reign]]
 """Begins to dispatch, for who has just taken the row; at its end the row is given back."""
 
 _RETRY_SEC: Final = 1.0
+_FOLLOWED_SEC: Final = 1.0
+"""So long a row that was given back is left to the others, who look ten times meanwhile."""
+
 _GRACE_SEC: Final = 1.0
 """A dispatcher that was followed may still answer what it has done before: so long."""
 
@@ -152,15 +155,35 @@ class Life:
     async def _abdicate(self, reign: Reign) -> None:
         """Let another replica go on at once; if there is none, finish what is begun."""
         if await self._has_successor():
-            began = self._clock.monotonic()
-            self.reign = None
-            await reign.hurry()
-            await self._stack.aclose()
-            self._emit(DispatchHandedOver((self._clock.monotonic() - began) * 1000))
-            await self._sign_off()
-        else:
-            await reign.drain()
+            await self._hand_over(reign)
+        if self.reign is not None:
+            await self.reign.drain()
         self._may_end.set()
+
+    async def _hand_over(self, reign: Reign) -> None:
+        """To whoever takes the row; if nobody does, this one goes on: who was heard of lately may have gone since."""
+        began = self._clock.monotonic()
+        self.reign = None
+        await reign.hurry()
+        await self._stack.aclose()
+        took_sec = self._clock.monotonic() - began
+        with suppress(Exception):  # a database that is away can be taken by nobody
+            if not await self._is_followed() and await self._dispatcher.take_if_free(self._writer):
+                await self._reign()
+                return
+        self._emit(DispatchHandedOver(took_sec * 1000))
+        await self._sign_off()
+
+    async def _is_followed(self) -> bool:
+        """Whether another one dispatches, soon."""
+        until = self._clock.monotonic() + _FOLLOWED_SEC
+        while self._clock.monotonic() < until:
+            await self._look()
+            self._tell_news()
+            if self.way.holder is not None and self.way.holder.epoch > self._dispatcher.epoch:
+                return True
+            await asyncio.sleep(LOOK_EVERY_SEC)
+        return False
 
     async def _has_successor(self) -> bool:
         if self.onlooker.is_alone:

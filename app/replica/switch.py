@@ -6,11 +6,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from litestar.types import ASGIApp, HTTPRequestEvent, Message, Receive, Scope, Send
 
-from app.api.elsewhere import Call, UnlessNotOurs, keep_as_received
+from app.api.elsewhere import Call, UnlessNotOurs, as_received, keep_as_received
 from app.api.errors import ClientGone
 from app.api.request import hung_up
 from app.errors import NotDispatching, Unavailable
@@ -56,7 +56,7 @@ class Switch:
         if self.standby is None:
             await reign.serve(scope, receive, send)
             return
-        untouched = cast("Scope", dict(scope))  # the application puts its own things into it
+        untouched = as_received(scope)
         received, answer = Received(receive), UnlessNotOurs(send, lambda: reign.is_over)
         await reign.serve(scope, received.receive, answer.send)
         if answer.is_held_back:

@@ -70,6 +70,26 @@ async def test_what_comes_too_late_for_who_hands_over_is_done_by_the_next(postgr
         assert rows == [("completed", 1), ("queued", 1), ("scheduled", 1)]
 
 
+async def test_who_has_nobody_to_hand_over_to_any_more_goes_on_and_drains(postgres: Database) -> None:
+    async with replicas_on(postgres, 2, leader_ttl_sec=PATIENCE_SEC, shutdown_grace_sec=PATIENCE_SEC) as made:
+        first, second = made.all
+        async with first.client() as client, _slow(first, "/jobs", _JOB) as holding:
+            await submitted(client, "before")
+            [running] = await claimed(client, start=True)
+            await second.kill()
+            first.signal(signal.SIGTERM)
+            await first.logged("dispatch_begun", lambda event: event["epoch"] == 2)
+            await first.logged("scheduler_stopped")
+            path, token = f"/jobs/{running['id']}", {"token": running["lease"]["token"]}
+            assert (await client.get("/health/ready")).status_code == 503
+            assert (await client.post("/jobs", json=_JOB)).status_code == 503
+            assert (await client.post(path + "/heartbeat", json=token)).status_code == 200
+            assert (await client.post(path + "/complete", json=token)).status_code == 200
+            assert (await holding.finish())[0] == 503  # its job would be new
+        assert await first.exited() == 0
+        assert "dispatch_handed_over" not in [event["event"] for event in first.events]
+
+
 async def test_what_who_drains_alone_refuses_waits_for_the_next_at_a_replica_that_has_come_since(
     postgres: Database,
 ) -> None:
