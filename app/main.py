@@ -45,9 +45,10 @@ from app.flow.watch.division import DIVIDE_EVERY_SEC, divide_given
 from app.keys import without_secrets
 from app.metrics.meter import Meter
 from app.replica.forward import Forwarder
-from app.replica.life import Life
+from app.replica.life import TAKING_OVER_SEC, Life
+from app.replica.probe import probing
 from app.replica.reign import Reign
-from app.replica.switch import TAKING_OVER_SEC, Switch
+from app.replica.switch import Switch
 from app.settings import Settings
 from app.spans import NO_SPANS, Spans
 from app.store import copies, keys, migrate
@@ -145,6 +146,7 @@ async def _replica(settings: Settings, emit: Emit, address: str, spans: Spans) -
         switch = Switch(life, forwarder, settings.leader_ttl_sec + TAKING_OVER_SEC)
         if not onlooker.is_alone:
             switch.standby = create_litestar(onlooker, emit, meter.scrape, switch.hand_on)
+            await stack.enter_async_context(probing(life.way, forwarder, dispatcher.renew_every_sec, emit))
         await life.start()
         yield life, Front(switch, emit, clock, settings.hosts)
 

@@ -82,6 +82,8 @@ class Core:
 
     writer: Writer
     role = "dispatcher"
+    cut_off_from: str | None = None
+    """The address of the replica that dispatches, where that is not reached from here."""
 
     def __init__(
         self,

@@ -21,6 +21,7 @@ from app.store.transaction import Transaction
 T = TypeVar("T")
 
 _MISLED: Final = "another one dispatches at this one's own address: FAIRLANE_ADVERTISE must be different on each"
+_CUT_OFF: Final = "the replica that dispatches, at {}, is not reached from here"
 _SOONEST_DEAD_SEC: Final = 10.0
 """So long a look at who dispatches may take; a database that is away does not make a replica dead."""
 
@@ -64,4 +65,6 @@ class Onlooker(Core):
             return Health(live, ready=False, why="the database is away")
         if self.is_misled:
             return Health(live, ready=False, why=_MISLED)
+        if self.cut_off_from is not None:
+            return Health(live, ready=False, why=_CUT_OFF.format(self.cut_off_from))
         return Health(live, ready=live, why=str(self.phase))

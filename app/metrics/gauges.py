@@ -21,6 +21,9 @@ def gauges_of_any(core: Core) -> Iterator[GaugeMetricFamily]:
     """What there is to tell of every replica."""
     yield _one("ready", "1 while requests are served, as /health/ready says.", core.health().ready)
     yield _one("dispatching", "1 while this replica dispatches, 0 while it stands by.", core.role == "dispatcher")
+    yield _one(
+        "cut_off", "1 while the replica that dispatches is not reached from here.", core.cut_off_from is not None
+    )
     yield _build(core)
 
 

@@ -25,6 +25,9 @@ Begin: TypeAlias = Callable[[], AbstractAsyncContextManager[Reign]]
 """Begins to dispatch, for who has just taken the row; at its end the row is given back."""
 
 _RETRY_SEC: Final = 1.0
+TAKING_OVER_SEC: Final = 1.0
+"""So long it may take from the moment at which a claim lapses until another replica dispatches."""
+
 _FOLLOWED_SEC: Final = 1.0
 """So long a row that was given back is left to the others, who look ten times meanwhile."""
 
@@ -48,7 +51,7 @@ class Life:
         self._me = self._dispatcher.me
         self._writer = onlooker.engines.writer  # its one connection is free as long as this replica does not dispatch
         self._clock, self._emit = onlooker.clock, onlooker.emit
-        self.way = Way(onlooker.clock, onlooker.dispatcher.address)
+        self.way = Way(onlooker.clock, self._dispatcher.address, self._dispatcher.claim_sec + TAKING_OVER_SEC)
         self._stack = AsyncExitStack()
         self._news = asyncio.Event()
         self._told_of: int | None = None
@@ -122,8 +125,7 @@ class Life:
             raise
         finally:
             self.onlooker.is_taking_over = False
-        self.way.holder = None
-        self._supersede()
+        self._see(None)
         self._emit(DispatchBegun(self._dispatcher.epoch))
 
     async def _is_lost(self, reign: Reign) -> bool:
@@ -230,9 +232,9 @@ class Life:
             self._see(seen)
 
     def _see(self, seen: Holder | None) -> None:
-        if seen is None or self.way.holder is None or seen.epoch != self.way.holder.epoch:
+        if self.way.see(seen):
             self._supersede()
-        self.way.holder = seen
+        self.onlooker.cut_off_from = self.way.cut_off_from()
         self.onlooker.is_misled = seen is not None and not seen.is_free and seen.address == self._dispatcher.address
         if seen is not None and not seen.is_free and seen.epoch != self._told_of:
             self._told_of = seen.epoch

@@ -20,9 +20,6 @@ from app.replica.life import Life
 from app.replica.reign import Reign
 from app.store.dispatcher import Holder
 
-TAKING_OVER_SEC: Final = 1.0
-"""So long it may take from the moment at which a claim lapses until another replica dispatches."""
-
 _HEALTH: Final = "/health/"
 _NOBODY: Final = "no replica dispatches right now; send this again in a moment"
 _IN_DOUBT: Final = "the replica that dispatches broke off; this may have been done"

@@ -1,7 +1,8 @@
-"""The way from here to the replica that dispatches, as far as the database and calls have told of it."""
+"""The way from here to the replica that dispatches, as far as the database, calls and probes have told of it."""
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from app.clock import Clock
@@ -13,12 +14,27 @@ LOOK_EVERY_SEC: Final = 0.1
 class Way:
     """`holder` is who dispatches, as far as was seen; None once it is we."""
 
-    def __init__(self, clock: Clock, own_address: str) -> None:
+    def __init__(self, clock: Clock, own_address: str, patience_sec: float) -> None:
+        """`patience_sec` after it was first missed, this replica is cut off from one that dispatches."""
         self.holder: Holder | None = None
         self._clock = clock
         self._own_address = own_address
-        self._unreached: int | None = None
-        self._try_again_at = 0.0
+        self._patience_sec = patience_sec
+        self._forget()
+
+    def _forget(self) -> None:
+        self._has_renewed = self._is_missed = False
+        self._try_again_at = self._reached_at = -math.inf
+        self._missed_since = math.inf
+
+    def see(self, seen: Holder | None) -> bool:
+        """That is who dispatches now; whether it is another one than before."""
+        known, self.holder = self.holder, seen
+        if seen is None or known is None or seen.epoch != known.epoch:
+            self._forget()
+            return True
+        self._has_renewed = self._has_renewed or seen.expires_at != known.expires_at
+        return False
 
     def place_to_try(self) -> Holder | None:
         """Where the one that dispatches is to be found, be it that it is late with its renewal; None if there is none,
@@ -26,19 +42,36 @@ class Way:
         seen, now = self.holder, self._clock.monotonic()
         if seen is None or seen.expires_at is None or seen.address == self._own_address:
             return None
-        if seen.epoch == self._unreached:
+        if self._is_missed:
             if now < self._try_again_at:
                 return None
             self._try_again_at = now + LOOK_EVERY_SEC
         return seen
 
+    def place_to_probe(self, every_sec: float) -> Holder | None:
+        """The same, if it was not reached for so long."""
+        is_known = self._clock.monotonic() < self._reached_at + every_sec
+        return None if is_known else self.place_to_try()
+
     def reached(self, place: Holder) -> None:
-        """A call was answered there."""
-        if place.epoch == self._unreached:
-            self._unreached = None
+        """Somebody has answered there."""
+        if self._is_at(place):
+            self._is_missed, self._missed_since = False, math.inf
+            self._reached_at = self._clock.monotonic()
 
     def not_reached(self, place: Holder) -> None:
-        """Nobody answers there, or somebody who does not dispatch. Who has followed it by now is not to blame."""
-        if self.holder is not None and place.epoch == self.holder.epoch:
-            self._unreached = place.epoch
-            self._try_again_at = self._clock.monotonic() + LOOK_EVERY_SEC
+        """Nobody answers there, or somebody who does not dispatch. Who has followed it by now is not to blame. Nor is,
+        for long, one that has not renewed its claim yet: it may read what is queued before it listens."""
+        if self._is_at(place):
+            now = self._clock.monotonic()
+            self._is_missed, self._try_again_at = True, now + LOOK_EVERY_SEC
+            if self._has_renewed:
+                self._missed_since = min(self._missed_since, now)
+
+    def cut_off_from(self) -> str | None:
+        """The address of one that dispatches, and was not reached for longer than anybody waits."""
+        is_cut = self._clock.monotonic() >= self._missed_since + self._patience_sec
+        return self.holder.address if is_cut and self.holder is not None and not self.holder.is_free else None
+
+    def _is_at(self, place: Holder) -> bool:
+        return self.holder is not None and place.epoch == self.holder.epoch
