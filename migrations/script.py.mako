@@ -11,6 +11,7 @@ revision: str = ${repr(up_revision)}
 down_revision: str | None = ${repr(down_revision)}
 kind: str = "expanding"  # or "contracting", with the reason (CONTRIBUTING.md)
 oldest_code: str = ""  # if it expands, as the migration before has it
+release: str = ""  # the first version that has it
 
 
 def upgrade() -> None:

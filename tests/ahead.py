@@ -18,6 +18,8 @@ from app.store import migrate
 REPOSITORY: Final = Path(__file__).parents[1]
 REVISIONS: Final = tuple(sorted(path.name[:4] for path in (REPOSITORY / "migrations" / "versions").glob("*.py")))
 HEAD: Final = REVISIONS[-1]
+TO_COME: Final = "1000.0"
+"""The release that brings what is added."""
 
 _MODULE: Final = """
 from alembic import op
@@ -25,6 +27,7 @@ revision = "{revision}"
 down_revision = "{down}"
 kind = "{kind}"
 oldest_code = "{oldest}"
+release = "{release}"
 def run(*statements):
     for statement in statements:
         op.get_bind().exec_driver_sql(statement)
@@ -70,10 +73,13 @@ class Ahead:
         down: str = HEAD,
         kind: str = "expanding",
         oldest: str = HEAD,
+        release: str = TO_COME,
         back: str = "pass",
     ) -> None:
         """One more migration. `up` and `back` are Python that says `run(...)` of SQL."""
-        text = _MODULE.format(revision=revision, down=down, kind=kind, oldest=oldest, up=up.strip(), back=back)
+        text = _MODULE.format(
+            revision=revision, down=down, kind=kind, oldest=oldest, release=release, up=up.strip(), back=back
+        )
         (self.folder / "versions" / f"{revision}.py").write_text(text)
 
     @contextmanager

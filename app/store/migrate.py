@@ -5,6 +5,7 @@ Beside its revision a database keeps which is the oldest version that may work o
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -27,7 +28,7 @@ from app.errors import BadSettings, NotServed, SchemaOutdated
 from app.store import copies
 from app.store.dialect import POSTGRES, SQLITE, is_held_up
 from app.store.engine import Address, open_engines, open_migrator, parse_url
-from app.store.schema import metadata
+from app.store.schema import metadata, replicas
 
 BASE: Final = "base"
 """The revision of a database in which nothing is."""
@@ -50,10 +51,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A migration, and the revision of the oldest version that may work on what it makes."""
+    """A migration, the revision of the oldest version that may work on what it makes, and the first release with it."""
 
     kind: Kind
     oldest_code: str
+    release: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +100,66 @@ async def upgrade(url: str, revision: str = "head") -> None:
 
 
 async def _refuse_to_give_up_who_is_at_work(connection: AsyncConnection, found: Status) -> None:
-    """A server goes on through a migration unless what it works by is taken away: of the version that has the present
-    schema that is known, of one that is older yet it is not."""
-    given_up_by = [revision for revision in found.pending if step_to(revision).oldest_code in found.pending]
-    if not given_up_by:
+    """A server goes on through a migration unless what it works by is taken away, be it that it only stands by."""
+    steps = {revision: step_to(revision) for revision in found.pending}
+    contracting = {revision: step for revision, step in steps.items() if step.kind is Kind.CONTRACTING}
+    if not contracting:
         return
-    at_work = "SELECT holder, address FROM dispatcher WHERE expires_at > now()"
-    for holder, address in await connection.execute(text(at_work)):
-        raise SchemaOutdated(
-            f"{holder}, listening on {address}, works on this database, and {given_up_by[0]} takes away what it needs:"
-            " stop every server of an older version first"
-        )
+    at_work = await _at_work(connection)
+    for revision, step in contracting.items():
+        # Whoever works on the present schema knows nothing of what comes after it, whatever release it says it is of.
+        is_too_new = step.oldest_code in steps
+        given_up = [
+            each for each in at_work if is_too_new or _is_before(each.release, step_to(step.oldest_code).release)
+        ]
+        if given_up:
+            raise SchemaOutdated(
+                f"on this database works {', '.join(map(str, given_up))}, and {revision} takes away what it needs:"
+                " stop every server of an older version first"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _AtWork:
+    """A server. None says of which release one is that is too old to say it."""
+
+    name: str
+    address: str
+    release: str | None
+
+    def __str__(self) -> str:
+        return f"{self.name} (version {self.release or 'unknown'}, listening on {self.address})"
+
+
+async def _at_work(connection: AsyncConnection) -> list[_AtWork]:
+    """Who dispatches, and all that have said within a minute that they are there."""
+    found = {}
+    for name, address in await connection.execute(text(_DISPATCHES)):
+        found[name] = _AtWork(name, address, None)
+    if await connection.run_sync(lambda plain: inspect(plain).has_table(replicas.name)):
+        for name, address, release in await connection.execute(text(_REGISTERED)):
+            found[name] = _AtWork(name, address, release)
+    return list(found.values())
+
+
+_DISPATCHES: Final = "SELECT holder, address FROM dispatcher WHERE expires_at > clock_timestamp()"
+_REGISTERED: Final = (
+    "SELECT name, address, version FROM replicas WHERE last_seen_at > clock_timestamp() - interval '1 minute'"
+    " ORDER BY started_at, name"
+)
+
+
+def _is_before(release: str | None, other: str) -> bool:
+    """By the numbers that they begin with, as in 1.10.2."""
+    return release is None or _numbers(release) < _numbers(other)
+
+
+def _numbers(release: str) -> list[int]:
+    found = _RELEASE.match(release)
+    return [int(number) for number in found[0].split(".")] if found else []
+
+
+_RELEASE: Final = re.compile(r"[0-9]+(\.[0-9]+)*")
 
 
 async def downgrade(url: str, revision: str) -> None:
@@ -303,7 +354,7 @@ def _status(current: str | None) -> Status:
 def step_to(revision: str) -> Step:
     """What the migration to `revision` says of itself."""
     script = ScriptDirectory.from_config(alembic_config()).get_revision(revision)
-    return Step(Kind(script.module.kind), script.module.oldest_code)
+    return Step(Kind(script.module.kind), script.module.oldest_code, script.module.release)
 
 
 @cache

@@ -14,6 +14,7 @@ revision: str = "0001"
 down_revision: str | None = None
 kind: str = "contracting"  # there was none before
 oldest_code: str = "0001"
+release: str = "0.1.0"
 
 _TYPES: Final = {
     "sqlite": {

@@ -15,6 +15,7 @@ revision: str = "0002"
 down_revision: str | None = "0001"
 kind: str = "expanding"
 oldest_code: str = "0001"
+release: str = "0.1.0"
 
 
 class _Words(NamedTuple):

@@ -13,6 +13,7 @@ revision: str = "0003"
 down_revision: str | None = "0002"
 kind: str = "contracting"  # a version without keys would let everybody in
 oldest_code: str = "0003"
+release: str = "0.1.0"
 
 _TIMES: Final = ("created_at", "expires_at", "revoked_at", "last_used_at")
 _IDS: Final = ("id", "session_of")

@@ -14,6 +14,7 @@ revision: str = "0004"
 down_revision: str | None = "0003"
 kind: str = "contracting"  # a version that knows of no copies would serve half of one
 oldest_code: str = "0004"
+release: str = "0.1.0"
 
 _TYPES: Final = {
     "sqlite": {"id": "TEXT", "time": "TEXT", "options": " STRICT"},

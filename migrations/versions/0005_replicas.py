@@ -13,6 +13,7 @@ revision: str = "0005"
 down_revision: str | None = "0004"
 kind: str = "expanding"
 oldest_code: str = "0004"
+release: str = "0.1.0"
 
 _TYPES: Final = {
     "sqlite": {"time": "TEXT", "options": " STRICT"},

@@ -4,6 +4,7 @@ the schema says that it may, jobs live their whole lives there; where not, it do
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -158,14 +159,47 @@ async def test_nothing_is_taken_away_from_a_server_at_work(postgres: Database, a
     for version in (for_us, not_for_us):
         version.add("pass", kind="contracting")
     not_for_us.add("pass", revision="x", down="next", kind="contracting", oldest="x")
-    async with serving(postgres.url) as served:
-        at_work = f"process {served.process.pid} .* works on this database, and x takes away what it needs"
-        with pytest.raises(SchemaOutdated, match=at_work):
+    async with serving(postgres.url) as first, serving(postgres.url) as second:
+        await second.logged("standing_by")
+        await _until_registered(postgres, 2)
+        processes = ".* process ".join(str(served.process.pid) for served in (first, second))
+        with pytest.raises(SchemaOutdated, match=f"works .* process {processes} .*, and x takes away what it needs"):
             await not_for_us.upgrade(postgres.url)
         assert (await migrate.status(postgres.url)).current == HEAD
         await for_us.upgrade(postgres.url)
-        assert await served.stop() == 0
+        assert await first.stop() == 0
+        await second.logged("dispatch_begun")
+        assert await second.stop() == 0
     await not_for_us.upgrade(postgres.url)
+
+
+async def _until_registered(postgres: Database, count: int) -> None:
+    async with asyncio.timeout(PATIENCE_SEC):
+        while await postgres.value("SELECT count(*) FROM replicas") != count:  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(("release", "is_refused"), [("0.9.12", True), ("0.10.0.dev1", False), ("0.10.1", False)])
+async def test_nothing_is_taken_away_from_a_server_that_lags_behind_the_schema(
+    postgres: Database, ahead: Ahead, tmp_path: Path, release: str, *, is_refused: bool
+) -> None:
+    (tmp_path / "other").mkdir()
+    before, after = ahead, Ahead.within(tmp_path / "other")
+    for version in (before, after):
+        version.add("pass", release="0.10.0")
+    after.add("pass", revision="x", down="next", kind="contracting", oldest="next")
+    await before.upgrade(postgres.url)
+    await postgres.execute(
+        "INSERT INTO replicas (name, address, version, started_at, last_seen_at)"
+        f" VALUES ('a process', 'there:8080', '{release}', now(), now())"
+    )
+    if is_refused:
+        named = re.escape(f"works a process (version {release}, listening on there:8080), and x takes away")
+        with pytest.raises(SchemaOutdated, match=named):
+            await after.upgrade(postgres.url)
+        await postgres.execute("UPDATE replicas SET last_seen_at = now() - interval '2 minutes'")
+    await after.upgrade(postgres.url)
+    assert await postgres.value("SELECT version_num FROM alembic_version") == "x"
 
 
 async def test_a_schema_that_has_contracted_is_not_served(database: Database, ahead: Ahead) -> None:

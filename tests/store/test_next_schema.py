@@ -174,6 +174,11 @@ def test_each_migration_says_who_may_work_on_what_it_makes() -> None:
         given_up = step.oldest_code
 
 
+def test_each_migration_says_in_which_release_it_comes() -> None:
+    numbers = [[int(number) for number in migrate.step_to(revision).release.split(".")] for revision in REVISIONS]
+    assert numbers == sorted(numbers)
+
+
 async def test_what_says_that_it_expands_does_no_more(empty_database: Database) -> None:
     for revision in REVISIONS:
         before = await structure(empty_database)
