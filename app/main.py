@@ -21,7 +21,7 @@ from app.api.application import create_litestar
 from app.api.front import Front
 from app.api.protocol import Protocol
 from app.clock import Clock
-from app.errors import BadSettings, NotServed
+from app.errors import BadSettings
 from app.events import (
     AdminKeyMissing,
     Emit,
@@ -180,11 +180,11 @@ def _database(settings: Settings) -> AbstractAsyncContextManager[tuple[Engines, 
 @asynccontextmanager
 async def _dispatching(core: Core, meter: Meter) -> AsyncIterator[Service]:
     """What dispatches on a database that was just taken; at the end it is given back."""
-    await _refuse_what_was_copied(core.engines, core.dispatcher)
     core.writer = _writer_of(core)
     try:
+        await _refuse_what_was_copied(core.engines)
         await recover(core)
-    except Exception:
+    except BaseException:  # it may be cut short as well
         await _let_the_next_in(core)
         raise
     core.writer.start()
@@ -281,14 +281,10 @@ async def _bring_up_to_date(settings: Settings, engines: Engines, emit: Emit) ->
         emit(SchemaAhead(found.current, found.head))
 
 
-async def _refuse_what_was_copied(engines: Engines, dispatcher: Dispatcher) -> None:
-    """Asked by who dispatches already, so that no copy can begin after it."""
-    try:
-        async with engines.writer.connect() as connection:
-            await copies.require_servable(connection)
-    except NotServed:
-        await dispatcher.release(engines.writer)
-        raise
+async def _refuse_what_was_copied(engines: Engines) -> None:
+    """Asked by who dispatches already, so that no copy can begin after it. Raises `NotServed`."""
+    async with engines.writer.connect() as connection:
+        await copies.require_servable(connection)
 
 
 @contextmanager

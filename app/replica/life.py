@@ -128,6 +128,19 @@ class Life:
         self._see(None)
         self._emit(DispatchBegun(self._dispatcher.epoch))
 
+    async def _take_over(self) -> None:
+        """The row was taken. If this one is asked to leave before it has read all that it needs, it gives it back."""
+        reigning = asyncio.create_task(self._reign(), name="taking over")
+        asked = asyncio.create_task(self._asked_to_leave.wait(), name="asked to leave")
+        try:
+            await asyncio.wait({reigning, asked}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asked.cancel()
+            reigning.cancel()  # without effect once it reigns
+            await asyncio.wait({reigning})
+        if not reigning.cancelled():
+            reigning.result()
+
     async def _is_lost(self, reign: Reign) -> bool:
         """Whether another one has taken over; not, if this one is asked to leave before that."""
         lost = asyncio.create_task(reign.core.writer.lost_event.wait(), name="dispatch lost")
@@ -227,7 +240,7 @@ class Life:
                 await self._beat()
         self.onlooker.can_read, self.onlooker.looked_at = True, self._clock.monotonic()
         if is_taken:
-            await self._reign()
+            await self._take_over()
         else:
             self._see(seen)
 

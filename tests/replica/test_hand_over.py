@@ -11,8 +11,10 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import asyncpg
+
 from tests.databases import Database
-from tests.replica.several import claimed, replicas_on, submitted
+from tests.replica.several import claimed, replicas_on, submitted, until
 from tests.served import PATIENCE_SEC, Served
 
 _JOB: Final = {"tenant": "acme", "test_suite": "suite"}
@@ -70,6 +72,32 @@ async def test_what_comes_too_late_for_who_hands_over_is_done_by_the_next(postgr
         assert rows == [("completed", 1), ("queued", 1), ("scheduled", 1)]
 
 
+async def test_who_is_asked_to_end_while_it_reads_what_is_queued_gives_the_row_back(postgres: Database) -> None:
+    async with replicas_on(postgres, 2, leader_ttl_sec=1) as made:
+        first, second = made.all
+        locking = await asyncpg.connect(postgres.url)
+        async with locking.transaction():
+            await locking.execute("LOCK TABLE lanes IN ACCESS EXCLUSIVE MODE")
+            await first.kill()
+            await until(lambda: _are_waiting(postgres, 1))
+            second.signal(signal.SIGTERM)
+            await until(lambda: _are_waiting(postgres, 2))  # to give it back, once the session is gone that reads
+        await locking.close()
+        assert await second.exited() == 0
+        assert [event["event"] for event in second.events if event["event"].startswith("dispatch")] == []
+        assert await postgres.value("SELECT expires_at IS NULL FROM dispatcher")
+
+
+async def _are_waiting(postgres: Database, count: int) -> bool:
+    """Whether so many sessions of writers wait for a lock."""
+    waits = "application_name = 'fairlane writer' AND datname = current_database() AND wait_event_type = 'Lock'"
+    return bool(await postgres.value(f"SELECT count(*) = {count} FROM pg_stat_activity WHERE {waits}"))
+
+
+def _named(served: Served, name: str) -> list[dict[str, Any]]:
+    return [event for event in served.events if event["event"] == name]
+
+
 async def test_who_has_nobody_to_hand_over_to_any_more_goes_on_and_drains(postgres: Database) -> None:
     async with replicas_on(postgres, 2, leader_ttl_sec=PATIENCE_SEC, shutdown_grace_sec=PATIENCE_SEC) as made:
         first, second = made.all
@@ -87,7 +115,7 @@ async def test_who_has_nobody_to_hand_over_to_any_more_goes_on_and_drains(postgr
             assert (await client.post(path + "/complete", json=token)).status_code == 200
             assert (await holding.finish())[0] == 503  # its job would be new
         assert await first.exited() == 0
-        assert "dispatch_handed_over" not in [event["event"] for event in first.events]
+        assert _named(first, "dispatch_handed_over") == []
 
 
 async def test_what_who_drains_alone_refuses_waits_for_the_next_at_a_replica_that_has_come_since(
