@@ -1,9 +1,10 @@
 """The only clock. Wall time is given out in UTC, in whole microseconds and each later than the one before, so
 that the times in the database put all events into one order; intervals, leases and buckets go by the monotonic
-clock, so a wall clock that jumps lapses nothing."""
+clock, so a wall clock that jumps lapses nothing. Servers that take turns at one database go by that one's time."""
 
 from __future__ import annotations
 
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -38,6 +39,10 @@ class Clock:
         if floor is not None:
             self._floor = max(self._floor, floor)
 
+    def heard(self, shown: datetime, asked_at: float) -> None:
+        """A database's clock has shown this, at some moment since `asked_at` of our monotonic one. Of no interest where
+        the time is the machine's own."""
+
     def monotonic(self) -> float:
         """Seconds of an uninterrupted clock; only differences mean something."""
         return time.monotonic()
@@ -49,6 +54,30 @@ class Clock:
     def _wall(self) -> datetime:
         """What the wall clock shows, which may be anything."""
         return datetime.now(UTC)
+
+
+class DatabaseClock(Clock):
+    """Shows what a database's clock does, as far as it was heard, so that all who take turns at that database agree,
+    however their machines' clocks are set. In between it goes as the monotonic clock goes."""
+
+    def __init__(self, shown: datetime, asked_at: float) -> None:
+        """As `heard`."""
+        super().__init__()
+        self._ahead = -sys.maxsize  # of the monotonic clock, in microseconds; whatever is heard first is later
+        self.heard(shown, asked_at)
+
+    def heard(self, shown: datetime, asked_at: float) -> None:
+        """What cannot be any more is set right; an answer that came late says less than one that was known before
+        (after Cristian, 1989)."""
+        least, most = (to_micros(shown) - _micros(moment) for moment in (self.monotonic(), asked_at))
+        self._ahead = min(max(self._ahead, least), most)
+
+    def _wall(self) -> datetime:
+        return from_micros(_micros(self.monotonic()) + self._ahead)
+
+
+def _micros(seconds: float) -> int:
+    return round(seconds * 1_000_000)
 
 
 def to_micros(moment: datetime) -> int:

@@ -53,7 +53,7 @@ from app.settings import Settings
 from app.spans import NO_SPANS, Spans
 from app.store import copies, keys, migrate
 from app.store.dialect import SQLITE
-from app.store.dispatcher import Dispatcher, sole_owner
+from app.store.dispatcher import Dispatcher, clock_of, sole_owner
 from app.store.engine import Engines, Timeouts
 from app.store.writer import Writer
 
@@ -122,7 +122,7 @@ async def _replica(settings: Settings, emit: Emit, address: str, spans: Spans) -
         AsyncExitStack() as stack,
     ):
         await _bring_up_to_date(settings, engines, emit)
-        clock = Clock()
+        clock = await clock_of(engines)
         dispatcher = Dispatcher(clock, emit, address, settings.leader_ttl_sec)
         onlooker = Onlooker(settings, engines, dispatcher, clock, emit, spans)
 
@@ -234,7 +234,11 @@ def _rounds(core: Core) -> tuple[Round, ...]:
         Round("audit", core.settings.audit_sec, audit),
         Round("retention", retention.EVERY_SEC, retention.retire),
     )
-    return rounds if core.is_alone else (*rounds, Round(replicas.ROUND, core.dispatcher.renew_every_sec, replicas.beat))
+    return (
+        rounds
+        if core.is_alone
+        else (*rounds, Round(replicas.ROUND, core.dispatcher.renew_every_sec, replicas.beat_as_dispatcher))
+    )
 
 
 @asynccontextmanager

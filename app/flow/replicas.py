@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 from app.flow.core import Core
 from app.store import replicas
 from app.store.replicas import Seen
+from app.store.session import Connection
 
 ROUND: Final = "register"
 
 
-async def beat(core: Core) -> bool:
+async def beat_as_dispatcher(core: Core) -> bool:
     """This one dispatches; it says so in a commit of others, if there is one. Raises `Unavailable`."""
-    await core.note(lambda connection: replicas.beat(connection, core.dispatcher.me, core.dispatcher.since))
+    await beat(core, core.dispatcher.since)
     return False
+
+
+async def beat(core: Core, dispatching_since: datetime | None) -> None:
+    """This one is there, and hears what time it is. Raises `Unavailable`."""
+
+    async def run(connection: Connection) -> None:
+        asked_at = core.clock.monotonic()
+        core.clock.heard(await replicas.beat(connection, core.dispatcher.me, dispatching_since), asked_at)
+
+    await core.note(run)
 
 
 async def list_replicas(core: Core) -> list[Seen]:

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from app.errors import AnotherDispatcher, DispatchLost, NotServed
 from app.events import DispatchBegun, DispatchHandedOver, DispatchTakenOver, LoopFailed, StandingBy
 from app.flow.onlooker import Onlooker
+from app.flow.replicas import beat
 from app.replica.reign import Reign
 from app.replica.way import LOOK_EVERY_SEC, Way
 from app.store import replicas
@@ -278,7 +279,7 @@ class Life:
     # --- the register
 
     async def _beat(self, dispatching_since: datetime | None = None) -> None:
-        await self.onlooker.note(lambda connection: replicas.beat(connection, self._me, dispatching_since))
+        await beat(self.onlooker, dispatching_since)
         self._beat_at = self._clock.monotonic() + self._dispatcher.renew_every_sec
 
     async def _sign_off(self) -> None:

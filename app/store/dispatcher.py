@@ -23,7 +23,7 @@ from typing import IO, Final
 from sqlalchemy import Float, bindparam, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from app.clock import Clock
+from app.clock import Clock, DatabaseClock
 from app.errors import AnotherDispatcher, DispatchLost
 from app.events import DispatcherAwaited, Emit
 from app.store import dialect, many
@@ -47,6 +47,7 @@ _C: Final = dispatcher.c
 _IS_FREE: Final = or_(_C.expires_at.is_(None), _C.expires_at <= dialect.database_time())
 _END: Final = dialect.database_time_in(bindparam("claim_sec", type_=Float))
 
+_TIME: Final = select(dialect.database_time())
 _READ: Final = select(_C.holder, _C.address, _C.epoch, _C.expires_at, _IS_FREE.label("is_free")).where(_C.name == ROW)
 # A row that is locked is just being renewed or given back. Who waited for it would also wait for a holder that stands
 # still in the middle of a transaction; who passes over it looks again in a moment.
@@ -55,7 +56,7 @@ _IS_THERE: Final = select(_C.name).where(_C.name == ROW)
 _TAKE_ANYWAY: Final = (
     update(dispatcher)
     .values(holder=bindparam("our_name"), address=bindparam("our_address"), epoch=_C.epoch + 1, expires_at=_END)
-    .returning(_C.epoch, _C.last_time)
+    .returning(_C.epoch, _C.last_time, dialect.database_time())
 )
 _TAKE: Final = _TAKE_ANYWAY.where(_C.name == _FREE)
 _TAKE_LOCKED: Final = _TAKE_ANYWAY.where(_C.name == ROW)
@@ -76,6 +77,16 @@ class Holder:
     epoch: int
     expires_at: datetime | None
     is_free: bool
+
+
+async def clock_of(engines: Engines) -> Clock:
+    """The one by which all go who serve this database: the machine's, where a file has one server."""
+    machines = Clock()
+    if engines.dialect == dialect.SQLITE:
+        return machines
+    async with engines.writer.connect() as connection:
+        asked_at = machines.monotonic()
+        return DatabaseClock((await connection.execute(_TIME)).scalar_one(), asked_at)
 
 
 class FileLock:
@@ -168,12 +179,14 @@ class Dispatcher:
             if await connection.scalar(_IS_THERE) is None:  # an INSERT that finds it locked would wait
                 first = dialect.upsert(connection, dispatcher, keys=["name"], update=[])
                 await connection.execute(first, {"name": ROW})
+            asked_at = self._clock.monotonic()
             taken = (await connection.execute(_TAKE_LOCKED if locked else _TAKE, ours)).one_or_none()
             if taken is not None:
+                self._clock.heard(taken[2], asked_at)
                 await dialect.end_what_stands_still(connection)
         if taken is None:
             return False
-        self.epoch, self.time_before = taken
+        self.epoch, self.time_before, _ = taken
         self._renewed_at = began
         self._clock.not_before(self.time_before)
         self.since = self._clock.now()

@@ -65,8 +65,8 @@ class Seen(Replica):
         return "standby" if self.dispatching_since is None else "dispatcher"
 
 
-async def beat(connection: AsyncConnection, me: Replica, dispatching_since: datetime | None) -> None:
-    """It is still there; those who are not are struck off."""
+async def beat(connection: AsyncConnection, me: Replica, dispatching_since: datetime | None) -> datetime:
+    """It is still there, at this time of the database's; those who are not are struck off."""
     written = dialect.upsert(connection, replicas, keys=["name"], update=_BEAT).values(last_seen_at=_NOW)
     values = {
         "name": me.name,
@@ -75,8 +75,9 @@ async def beat(connection: AsyncConnection, me: Replica, dispatching_since: date
         "started_at": me.started_at,
         "dispatching_since": dispatching_since,
     }
-    await connection.execute(written, values)
+    seen_at: datetime = (await connection.execute(written.returning(_c.last_seen_at), values)).scalar_one()
     await connection.execute(_DEAD, {"minus_sec": -_FORGET_AFTER_SEC})
+    return seen_at
 
 
 async def forget(connection: AsyncConnection, name: str) -> None:

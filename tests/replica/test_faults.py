@@ -21,7 +21,6 @@ from tests.faults.postgres import MODES, OwnPostgres
 from tests.faults.proxy import Proxy, at_each_in_turn
 from tests.history import wrong_clock
 from tests.history.table import Tell
-from tests.history.terms import Terms
 from tests.history.wrong_clock import WrongClock
 from tests.replica import standing_still
 from tests.replica.several import TTL_SEC, until
@@ -141,9 +140,10 @@ async def test_the_clocks_of_two_replicas_are_an_hour_apart(own: OwnPostgres, te
         (folder := tmp_path / str(off_by)).mkdir()
         clock = WrongClock(folder)
         clock.off_by(off_by)
-        members += _members(own.database.url, 1, program=wrong_clock.PROGRAM, environment=clock.host("UTC"))
-    terms = Terms(is_clock_moved=True)
-    async with at_work(own.database, members, "clocks an hour apart", tell, terms) as replicas:
+        members += _members(
+            own.database.url, 1, program=wrong_clock.PROGRAM, environment=clock.host("UTC", with_database=False)
+        )
+    async with at_work(own.database, members, "clocks an hour apart", tell) as replicas:
         epoch = await replicas.epoch()
         await asyncio.sleep(1.5 * TTL_SEC)
         assert await replicas.epoch() == epoch

@@ -87,9 +87,9 @@ async def test_a_clock_that_is_moved_loses_nothing_and_ends_no_lease(
 ) -> None:
     clock, zones = WrongClock(tmp_path), cycle(ZONES)
     await _set_time_zone(database, "Pacific/Marquesas")
-    environment = clock.host(next(zones))
+    environment = clock.host(next(zones), with_database=True)
     chance = chance_of(f"clocks of {database.kind}")
-    async with attacked(database, chance, program=PROGRAM, environment=environment) as service:
+    async with attacked(database, chance, program=PROGRAM, environment=environment, leader_ttl_sec=1) as service:
         async with service.site.voice("patient") as voice, service.site.at_work():
             begun = parse_rfc3339(
                 (await voice.submit({"tenant": "patient", "test_suite": "now"})).answer["submitted_at"]
@@ -110,7 +110,7 @@ async def test_a_clock_that_is_moved_loses_nothing_and_ends_no_lease(
                 with service.history.fault(f"started with the clock off by {off_by} s"):
                     await service.stop()
                     clock.off_by(off_by)
-                    await service.start(environment=clock.host(next(zones)))
+                    await service.start(environment=clock.host(next(zones), with_database=True))
                 assert (await voice.report("heartbeat", held, token)).is_ok
             assert (await voice.report("start", held, token)).is_ok
             assert (await voice.report("complete", held, token)).is_ok
@@ -124,9 +124,9 @@ async def test_a_host_that_goes_to_summer_time_and_back_is_on_time(
     """Jobs that are due just before, at and after the change are queued when they are due, and no other hour."""
     clock = WrongClock(tmp_path)
     await _set_time_zone(database, "America/New_York")
-    environment = clock.host("America/New_York")
+    environment = clock.host("America/New_York", with_database=True)
     chance = chance_of(f"summer time of {database.kind}")
-    async with attacked(database, chance, program=PROGRAM, environment=environment) as service:
+    async with attacked(database, chance, program=PROGRAM, environment=environment, leader_ttl_sec=1) as service:
         async with service.site.voice("patient") as voice:
             for change in CHANGES:
                 with service.history.fault("the hour changes"):
