@@ -5,33 +5,39 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.cli import main
+from app.store.dispatcher import Dispatcher
 
 PROGRAM: Final = "from tests.replica.standing_still import serve; serve()"
 """What Python runs instead of the service's own program."""
 
-_FLAG: Final = "STAND_STILL"
+PROVES: Final = "Dispatcher.prove"
+COMMITS: Final = "AsyncConnection.commit"
+_PLACES: Final[Mapping[str, Any]] = {PROVES: Dispatcher, COMMITS: AsyncConnection}
+
+_FLAG, _BEFORE = "STAND_STILL", "STAND_STILL_BEFORE"
 
 
 class Stop:
-    """Asks whoever commits next."""
+    """Asks whoever has written, and is about to prove that it dispatches, or to commit."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, before: str = COMMITS) -> None:
         self._flag = folder / "stop"
+        self._before = before
 
     @property
     def environment(self) -> Mapping[str, str]:
         """Of a process that can be asked."""
-        return {_FLAG: str(self._flag)}
+        return {_FLAG: str(self._flag), _BEFORE: self._before}
 
     def ask(self) -> None:
-        """The next one that has written, and is about to commit, stands still."""
+        """The next one stands still."""
         self._flag.touch()
 
     async def is_done(self) -> bool:
@@ -41,14 +47,15 @@ class Stop:
 
 def serve() -> None:
     """The service, until it is asked."""
-    flag = Path(os.environ[_FLAG])
-    commit = AsyncConnection.commit
+    flag, before = Path(os.environ[_FLAG]), os.environ[_BEFORE]
+    place, name = _PLACES[before], before.partition(".")[2]
+    go_on = getattr(place, name)
 
-    def stop_before_it(connection: AsyncConnection) -> Coroutine[Any, Any, None]:
+    def stop_first(*given: Any, **more: Any) -> Any:
         if flag.exists():
             flag.unlink()
             os.kill(os.getpid(), signal.SIGSTOP)
-        return commit(connection)
+        return go_on(*given, **more)
 
-    AsyncConnection.commit = stop_before_it  # type: ignore[assignment,method-assign]
+    setattr(place, name, stop_first)
     main()

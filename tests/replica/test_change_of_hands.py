@@ -21,7 +21,9 @@ from app.store.dispatcher import FOR_A_COPY
 from app.store.engine import open_engines
 from tests.databases import Database
 from tests.effort import EFFORT, chance_of
+from tests.replica import standing_still
 from tests.replica.several import TTL_SEC, Replicas, claimed, replicas_on, submitted, until
+from tests.replica.standing_still import COMMITS, PROVES, Stop
 from tests.served import PATIENCE_SEC, PROGRAM, Served
 from tests.twin import Twin, read_history, relive
 
@@ -211,37 +213,19 @@ async def test_nobody_stands_by_for_a_copy(postgres: Database) -> None:
         assert "Traceback" not in made.all[0].text
 
 
-_STOPS: Final = {
-    "before it proves": ("app.store.dispatcher", "Dispatcher", "prove"),
-    "before it commits": ("sqlalchemy.ext.asyncio", "AsyncConnection", "commit"),
-}
-_STOPPING: Final = """
-import importlib, os, signal
-module, kind, name = {place!r}
-kind = getattr(importlib.import_module(module), kind)
-go_on = getattr(kind, name)
-async def stop_first(self, *given, **more):
-    if os.path.exists({flag!r}):
-        os.unlink({flag!r})
-        os.kill(os.getpid(), signal.SIGSTOP)
-    return await go_on(self, *given, **more)
-setattr(kind, name, stop_first)
-"""
-
-
-@pytest.mark.parametrize("moment", list(_STOPS))
+@pytest.mark.parametrize("moment", [PROVES, COMMITS])
 async def test_a_dispatcher_that_stands_still_commits_nothing_after_another_took_over(
     postgres: Database, tmp_path: Path, moment: str
 ) -> None:
-    ttl_sec, flag = 1.0, tmp_path / "stop"
-    program = _STOPPING.format(place=_STOPS[moment], flag=str(flag)) + PROGRAM
-    async with replicas_on(postgres, 1, leader_ttl_sec=ttl_sec, program=program) as made:
+    ttl_sec, stop = 1.0, Stop(tmp_path, moment)
+    stopping: dict[str, Any] = {"program": standing_still.PROGRAM, "environment": stop.environment}
+    async with replicas_on(postgres, 1, leader_ttl_sec=ttl_sec, **stopping) as made:
         first = made.all[0]
-        second = await made.start(program=PROGRAM)
+        second = await made.start(program=PROGRAM, environment={})
         await second.logged("standing_by")
         async with first.client() as by_first, second.client() as by_second:
             queued = [await submitted(by_first, f"before-{n}") for n in range(3)]
-            flag.touch()
+            stop.ask()
             claiming = asyncio.create_task(claimed(by_first))
             await second.logged("dispatch_begun")
             leased = await _claimed_at_last(by_second)
@@ -251,7 +235,7 @@ async def test_a_dispatcher_that_stands_still_commits_nothing_after_another_took
             first.signal(signal.SIGCONT)
             assert (await asked).json()["queue_depth"] == 2
             await first.logged("dispatch_taken_over")
-            if moment == "before it commits":  # nobody knows whether it has
+            if moment == COMMITS:  # nobody knows whether it has
                 with pytest.raises(AssertionError, match="503"):
                     await claiming
             else:  # the next one is asked
