@@ -12,7 +12,7 @@ import msgspec
 from litestar.types import ASGIApp, HTTPReceiveMessage, HTTPScope, Message, Receive, Scope, Send
 
 from app.api.errors import ROLE
-from app.api.request import CheckedRequest
+from app.api.request import BODY, CheckedRequest
 from app.errors import NotDispatching
 
 ANYWHERE: Final = "answered_anywhere"
@@ -56,13 +56,24 @@ class Call:
     if_nothing_came: tuple[bytes, bytes] | None
 
     def receiving(self, receive: Receive) -> Receive:
-        """What an application receives that is handed this call: the body once more, then what comes after it."""
-        body: list[HTTPReceiveMessage] = [{"type": "http.request", "body": self.body, "more_body": False}]
+        """What an application receives that is handed this call."""
+        return _replaying(self.body, receive)
 
-        async def replayed() -> Any:
-            return body.pop() if body else await receive()
 
-        return replayed
+def receiving_again(scope: Scope, receive: Receive) -> Receive:
+    """What an application receives after one that has worked on `scope`."""
+    body: bytes | None = cast("dict[str, Any]", scope).get(BODY)
+    return receive if body is None else _replaying(body, receive)
+
+
+def _replaying(body: bytes, receive: Receive) -> Receive:
+    """The body once more, then what comes after it."""
+    messages: list[HTTPReceiveMessage] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replayed() -> Any:
+        return messages.pop() if messages else await receive()
+
+    return replayed
 
 
 HandOn: TypeAlias = Callable[[Call, Receive, Send], Awaitable[None]]

@@ -23,6 +23,9 @@ from app.keys import Holder
 T = TypeVar("T")
 A = TypeVar("A", bound=Asked)
 
+BODY: Final = "body"
+"""Where the scope has the body, once it was received: what was received cannot be received again."""
+
 KEY_HEADER: Final = "Idempotency-Key"
 _JSON_TYPE: Final = re.compile(r'application/json\s*(;\s*charset\s*=\s*("utf-8"|utf-8)\s*)?', re.IGNORECASE)
 _PREFERS_MINIMAL: Final = re.compile(r'return\s*=\s*("minimal"|minimal)\s*(;.*)?', re.IGNORECASE)
@@ -48,6 +51,7 @@ class CheckedRequest(Request[Any, Any, Any]):
         `ClientGone`."""
         if self._received is None:
             self._received = await self._receive_all()
+            cast("dict[str, Any]", self.scope)[BODY] = self._received
         return self._received
 
     async def _receive_all(self) -> bytes:

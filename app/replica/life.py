@@ -25,10 +25,10 @@ from app.store.dispatcher import FOR_A_COPY, Holder
 Begin: TypeAlias = Callable[[], AbstractAsyncContextManager[Reign]]
 """Begins to dispatch, for who has just taken the row; at its end the row is given back."""
 
-_RETRY_SEC: Final = 1.0
 TAKING_OVER_SEC: Final = 1.0
 """So long it may take from the moment at which a claim lapses until another replica dispatches."""
 
+_RETRY_SEC: Final = 1.0
 _FOLLOWED_SEC: Final = 1.0
 """So long a row that was given back is left to the others, who look ten times meanwhile."""
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from litestar.types import ASGIApp, HTTPRequestEvent, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.elsewhere import Call, UnlessNotOurs, as_received, keep_as_received
+from app.api.elsewhere import Call, UnlessNotOurs, as_received, keep_as_received, receiving_again
 from app.api.errors import ClientGone
 from app.api.request import hung_up
 from app.errors import NotDispatching, Unavailable
@@ -53,12 +53,11 @@ class Switch:
         if self.standby is None:
             await reign.serve(scope, receive, send)
             return
-        untouched = as_received(scope)
-        received, answer = Received(receive), UnlessNotOurs(send, lambda: reign.is_over)
-        await reign.serve(scope, received.receive, answer.send)
+        untouched, answer = as_received(scope), UnlessNotOurs(send, lambda: reign.is_over)
+        await reign.serve(scope, receive, answer.send)
         if answer.is_held_back:
             keep_as_received(untouched)
-            await self.standby(untouched, received.again, send)
+            await self.standby(untouched, receiving_again(scope, receive), send)
 
     async def hand_on(self, call: Call, receive: Receive, send: Send) -> None:
         """Have a call answered by the replica that dispatches; that may be this one by then. One that only waits is let
@@ -136,25 +135,6 @@ class Switch:
             hop.result()
         finally:
             await _ended(hop)
-
-
-class Received:
-    """What an application has received of a request, for another one that is asked the same."""
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
-        self._parts: list[HTTPRequestEvent] = []
-
-    async def receive(self) -> Any:
-        """The next part, as it comes."""
-        message = await self._receive()
-        if message["type"] == "http.request":
-            self._parts.append(message)
-        return message
-
-    async def again(self) -> Any:
-        """The next part from the beginning: first what has come already."""
-        return self._parts.pop(0) if self._parts else await self._receive()
 
 
 class _Answer:
