@@ -40,8 +40,6 @@ _OF_ONE_HOP: Final = frozenset(
 )
 """RFC 9110, 7.6.1; the length of a body is told anew."""
 
-Headers = list[tuple[bytes, bytes]]
-
 
 class NotTaken(Exception):
     """Nothing was done: the connection could not be made, or who answered does not dispatch."""
@@ -64,7 +62,7 @@ class Forwarder:
 
     async def close(self) -> None:
         """Hang up on everybody."""
-        for line in self._lines:
+        for line in [*self._lines]:  # each call that is cut off by it may take away its own
             await line.aclose()
 
     async def forward(self, address: str, call: Call, send: Send) -> None:

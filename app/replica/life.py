@@ -233,12 +233,11 @@ class Life:
         is_taken = False
         async with self.onlooker.engines.writer_answers.required(ANSWER_SEC):
             seen = await self._dispatcher.look(self._writer)
-            if self.onlooker.is_leaving:
-                pass  # it takes nothing any more, and is not to be counted on
-            elif seen is None or seen.is_free:
-                is_taken = await self._dispatcher.take_if_free(self._writer)
-            elif self._clock.monotonic() >= self._beat_at:
-                await self._beat()
+            if not self.onlooker.is_leaving:  # who leaves takes nothing any more, and is not to be counted on
+                is_free = seen is None or seen.is_free
+                is_taken = is_free and await self._dispatcher.take_if_free(self._writer)
+                if not is_taken and self._clock.monotonic() >= self._beat_at:
+                    await self._beat()
         self.onlooker.can_read, self.onlooker.looked_at = True, self._clock.monotonic()
         if is_taken:
             await self._take_over()

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
 
+import asyncpg
 import httpx
 from sqlalchemy import text
 
@@ -99,6 +100,24 @@ async def test_replicas_that_come_back_together_after_a_long_silence_do_not_wait
             await by_first.commit()
         async with engines.reader.connect() as connection:
             assert {seen.name for seen in await every(connection)} == {"a", "b"}
+
+
+async def test_who_stands_by_is_heard_of_while_another_reads_for_longer_than_its_claim_lasts(
+    postgres: Database,
+) -> None:
+    """That one holds the row in a transaction, so nobody can take it."""
+    async with replicas_on(postgres, 1, leader_ttl_sec=1) as made:
+        reader = await asyncpg.connect(postgres.url)
+        await reader.execute(
+            "UPDATE dispatcher SET holder = 'reader', epoch = epoch + 1, expires_at = now() + interval '3 seconds'"
+        )
+        async with reader.transaction():
+            await reader.execute("SELECT FROM dispatcher FOR UPDATE")
+            heard = "SELECT bool_and(last_seen_at > expires_at + interval '1 second') FROM dispatcher, replicas"
+            await until(lambda: postgres.value(heard))
+            assert await made.epoch() == 2
+        await reader.close()
+        await made.all[0].logged("dispatch_begun", lambda event: event["epoch"] == 3)
 
 
 async def test_a_server_on_a_file_is_the_only_one(sqlite_databases: Databases) -> None:
