@@ -71,6 +71,17 @@ async def test_calls_go_over_one_connection_however_many_others_wait() -> None:
         await forwarder.close()
 
 
+async def test_who_hangs_up_on_everybody_hangs_up_on_all() -> None:
+    far, forwarder = Patient(), Forwarder("a replica")
+    async with asyncio.timeout(PATIENCE_SEC), far.listening():
+        waiting = [asyncio.create_task(forwarder.forward(far.address, _call(b"/waits"), _send)) for _ in range(100)]
+        for _ in waiting:
+            await far.waiting.acquire()
+        await forwarder.close()
+        for broken in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(broken, BrokenOff)
+
+
 async def test_a_far_end_that_has_vanished_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forward, "_SILENT_SEC", 0.1)
     far, forwarder = Patient(), Forwarder("a replica")
