@@ -117,8 +117,14 @@ class _Exchange:
     async def refuse(self, error: Exception) -> None:
         """Answer with `error` and let the connection go: what else stands on it cannot be trusted."""
         response = response_to(error)
-        length = (b"content-length", str(len(response.body)).encode())
-        headers = [(b"content-type", b"application/json"), length, _CLOSE]
+        length = str(len(response.body))
+        named = {
+            "content-type": "application/json",
+            "content-length": length,
+            **response.headers,
+            "connection": "close",
+        }
+        headers = [(name.encode(), value.encode()) for name, value in named.items()]
         await self.send({"type": "http.response.start", "status": response.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": response.body, "more_body": False})
 

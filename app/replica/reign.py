@@ -8,6 +8,7 @@ from typing import Final
 
 from litestar.types import ASGIApp, Receive, Scope, Send
 
+from app.errors import NotDispatching, Unavailable
 from app.flow.core import Core, Phase
 from app.flow.dispatch import end_waiting
 from app.flow.housekeeping import Housekeeper
@@ -47,9 +48,13 @@ class Reign:
         return self.core.is_alone or self.core.dispatcher.is_sure
 
     async def is_ours(self) -> bool:
-        """The same, when the claim could not be renewed in time: the database is asked. Raises `Unavailable`."""
-        async with self.core.reading() as connection:
-            return await self.core.dispatcher.is_still_ours(connection)
+        """The same, when the claim could not be renewed in time: the database is asked. Raises `NotDispatching` if it
+        does not say it: others may know."""
+        try:
+            async with self.core.reading() as connection:
+                return await self.core.dispatcher.is_still_ours(connection)
+        except Unavailable as error:
+            raise NotDispatching(str(error)) from error
 
     @property
     def is_over(self) -> bool:

@@ -38,7 +38,12 @@ async def test_a_dispatcher_that_is_cut_off_is_followed(own: OwnPostgres, *, str
         assert refused.status_code == 503
         await made.all[1].logged("dispatch_begun")
         assert [job["id"] for job in await claimed(by_second)] == [queued[0]["id"]]
-        assert (await by_first.get("/stats")).status_code == 503
+        unknown = await by_first.get("/stats")  # nothing was done, and another one can be asked
+        assert (unknown.status_code, unknown.headers["fairlane-role"], unknown.headers["retry-after"]) == (
+            503,
+            "standby",
+            "1",
+        )
         assert (await by_first.get("/health/ready")).status_code == 503
         await submitted(by_second, "meanwhile")
 
