@@ -234,11 +234,9 @@ def _rounds(core: Core) -> tuple[Round, ...]:
         Round("audit", core.settings.audit_sec, audit),
         Round("retention", retention.EVERY_SEC, retention.retire),
     )
-    return (
-        rounds
-        if core.is_alone
-        else (*rounds, Round(replicas.ROUND, core.dispatcher.renew_every_sec, replicas.beat_as_dispatcher))
-    )
+    if core.is_alone:
+        return rounds
+    return (*rounds, Round(replicas.ROUND, core.dispatcher.renew_every_sec, replicas.beat_as_dispatcher))
 
 
 @asynccontextmanager

@@ -114,8 +114,8 @@ async def _refuse_to_give_up_who_is_at_work(connection: AsyncConnection, found: 
         ]
         if given_up:
             raise SchemaOutdated(
-                f"on this database works {', '.join(map(str, given_up))}, and {revision} takes away what it needs:"
-                " stop every server of an older version first"
+                f"{', '.join(map(str, given_up))} works on this database, or did a minute ago, and {revision} takes"
+                " away what it needs: stop every server of an older version first"
             )
 
 

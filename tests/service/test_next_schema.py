@@ -163,7 +163,9 @@ async def test_nothing_is_taken_away_from_a_server_at_work(postgres: Database, a
         await second.logged("standing_by")
         await _until_registered(postgres, 2)
         processes = ".* process ".join(str(served.process.pid) for served in (first, second))
-        with pytest.raises(SchemaOutdated, match=f"works .* process {processes} .*, and x takes away what it needs"):
+        with pytest.raises(
+            SchemaOutdated, match=f" process {processes} .* works on .*, and x takes away what it needs"
+        ):
             await not_for_us.upgrade(postgres.url)
         assert (await migrate.status(postgres.url)).current == HEAD
         await for_us.upgrade(postgres.url)
@@ -194,7 +196,7 @@ async def test_nothing_is_taken_away_from_a_server_that_lags_behind_the_schema(
         f" VALUES ('a process', 'there:8080', '{release}', now(), now())"
     )
     if is_refused:
-        named = re.escape(f"works a process (version {release}, listening on there:8080), and x takes away")
+        named = re.escape(f"a process (version {release}, listening on there:8080) works on this database")
         with pytest.raises(SchemaOutdated, match=named):
             await after.upgrade(postgres.url)
         await postgres.execute("UPDATE replicas SET last_seen_at = now() - interval '2 minutes'")
