@@ -290,9 +290,7 @@ class Writer:
                     take(await self._run_one(connection, tx, run, careful=careful))
                 if not careful:
                     await self._follow_up(tx)
-                await self._plan_anew_if_much_is_new(connection, new_jobs)
-                await self._numbers.restock(connection)
-                await self._end(connection, tx, careful=careful)
+                await self._end(connection, tx, new_jobs, careful=careful)
         except BaseException:
             self._numbers.drop()
             self._memory.rollback()
@@ -389,12 +387,15 @@ class Writer:
                 raise
             raise Redo from error
 
-    async def _end(self, connection: AsyncConnection, tx: Transaction, *, careful: bool) -> None:
+    async def _end(self, connection: AsyncConnection, tx: Transaction, new_jobs: int, *, careful: bool) -> None:
         """Write what is still to be written, and prove that this process dispatches here: last of all, so that no time
         that the transaction has given out is newer than the one written with it."""
         try:
             self._memory.flush(tx)
-            await self._dispatcher.prove(connection, self._clock.now(), parts=await tx.end())
+            parts = await tx.end()  # from here on nothing else is under way on the connection
+            await self._plan_anew_if_much_is_new(connection, new_jobs)
+            await self._numbers.restock(connection)
+            await self._dispatcher.prove(connection, self._clock.now(), parts=parts)
         except Exception as error:
             if careful or isinstance(error, DispatchLost) or dialect.is_unavailable(error):
                 raise
