@@ -139,7 +139,10 @@ class Life:
             asked.cancel()
             reigning.cancel()  # without effect once it reigns
             await asyncio.wait({reigning})
-        if not reigning.cancelled():
+        if reigning.cancelled():
+            with suppress(Exception):  # it lapses by itself
+                await self._dispatcher.release(self._writer)
+        else:
             reigning.result()
 
     async def _is_lost(self, reign: Reign) -> bool:
@@ -183,10 +186,11 @@ class Life:
         await reign.hurry()
         await self._stack.aclose()
         took_sec = self._clock.monotonic() - began
-        with suppress(Exception):  # a database that is away can be taken by nobody
-            if not await self._is_followed() and await self._dispatcher.take_if_free(self._writer):
-                await self._reign()
-                return
+        if not await self._is_followed():
+            with suppress(Exception):  # a database that is away can be taken by nobody
+                if await self._dispatcher.take_if_free(self._writer):
+                    await self._reign()
+                    return
         self._emit(DispatchHandedOver(took_sec * 1000))
         await self._sign_off()
 
@@ -194,7 +198,8 @@ class Life:
         """Whether another one dispatches, soon."""
         until = self._clock.monotonic() + _FOLLOWED_SEC
         while self._clock.monotonic() < until:
-            await self._look()
+            with suppress(Exception):  # the next look may be better
+                await self._look()
             self._tell_news()
             if self.way.holder is not None and self.way.holder.epoch > self._dispatcher.epoch:
                 return True

@@ -88,6 +88,22 @@ async def test_who_is_asked_to_end_while_it_reads_what_is_queued_gives_the_row_b
         assert await postgres.value("SELECT expires_at IS NULL FROM dispatcher")
 
 
+async def test_who_is_asked_to_end_in_the_moment_in_which_it_takes_the_row_gives_it_back(postgres: Database) -> None:
+    async with replicas_on(postgres, 2, leader_ttl_sec=1) as made:
+        first, second = made.all
+        locking = await asyncpg.connect(postgres.url)
+        async with locking.transaction():
+            await locking.execute("LOCK TABLE replicas IN ACCESS EXCLUSIVE MODE")
+            await first.kill()
+            await until(lambda: postgres.value("SELECT epoch = 2 FROM dispatcher"))
+            await until(lambda: _are_waiting(postgres, 1))  # to say that it dispatches
+            second.signal(signal.SIGTERM)
+            await until(lambda: postgres.value("SELECT expires_at IS NULL FROM dispatcher"))
+        await locking.close()
+        assert await second.exited() == 0
+        assert [event["event"] for event in second.events if event["event"].startswith("dispatch")] == []
+
+
 async def _are_waiting(postgres: Database, count: int) -> bool:
     """Whether so many sessions of writers wait for a lock."""
     waits = "application_name = 'fairlane writer' AND datname = current_database() AND wait_event_type = 'Lock'"
