@@ -42,7 +42,11 @@ _OF_ONE_HOP: Final = frozenset(
 
 
 class NotTaken(Exception):
-    """Nothing was done: the connection could not be made, or who answered does not dispatch."""
+    """Nothing was done: the connection could not be made."""
+
+
+class Refused(NotTaken):
+    """Nothing was done: who answered does not dispatch, or not any longer."""
 
 
 class BrokenOff(Exception):
@@ -118,7 +122,7 @@ class Forwarder:
 
 async def _pass_on(response: httpx.Response, send: Send) -> None:
     if response.status_code == _STANDBY and ROLE in response.headers:
-        raise NotTaken("it does not dispatch")
+        raise Refused("it does not dispatch")
     headers = [*_end_to_end(response.headers.raw, also=b"date"), *_length(response.headers.raw)]
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
     try:

@@ -13,7 +13,7 @@ from litestar.types import Message
 
 from app.api.elsewhere import Call
 from app.events import Emit, LoopFailed
-from app.replica.forward import BrokenOff, Forwarder, NotTaken
+from app.replica.forward import BrokenOff, Forwarder, NotTaken, Refused
 from app.replica.way import Way
 
 _ANSWER_SEC: Final = 2.0
@@ -56,6 +56,8 @@ async def probe(way: Way, forwarder: Forwarder, every_sec: float) -> None:
     try:
         async with asyncio.timeout(_ANSWER_SEC):
             await forwarder.forward(place.address, _QUESTION, _ignore)
+    except Refused:
+        way.refused(place)
     except (NotTaken, BrokenOff, TimeoutError):
         way.not_reached(place)
     else:

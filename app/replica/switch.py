@@ -15,7 +15,7 @@ from app.api.errors import ClientGone
 from app.api.request import hung_up
 from app.errors import NotDispatching, Unavailable
 from app.events import ForwardFailed
-from app.replica.forward import BrokenOff, Forwarder, NotTaken
+from app.replica.forward import BrokenOff, Forwarder, NotTaken, Refused
 from app.replica.life import Life
 from app.replica.reign import Reign
 from app.store.dispatcher import Holder
@@ -84,15 +84,16 @@ class Switch:
     async def _answered_elsewhere(self, call: Call, answer: _Answer) -> bool:
         """Whether it is for us to answer it: we dispatch by now."""
         loop = asyncio.get_running_loop()
-        ends_at, breaks = loop.time() + self._wait_sec, 0
+        ends_at, breaks, is_refused = loop.time() + self._wait_sec, 0, False
         while True:
-            place = await self._dispatcher_by(ends_at)
+            place = await self._dispatcher_by(ends_at, is_refused=is_refused)
             if place is None:
                 return True
             try:
                 await self._forward(place, call, answer)
             except NotTaken as error:
-                self._life.way.not_reached(place)
+                is_refused = isinstance(error, Refused)
+                (self._life.way.refused if is_refused else self._life.way.not_reached)(place)
                 self._tell(ForwardFailed(place.address, str(error)))
             except BrokenOff as error:
                 self._tell(ForwardFailed(place.address, str(error)))
@@ -110,13 +111,13 @@ class Switch:
     def _tell(self, event: ForwardFailed) -> None:
         self._life.onlooker.emit(event)
 
-    async def _dispatcher_by(self, ends_at: float) -> Holder | None:
+    async def _dispatcher_by(self, ends_at: float, *, is_refused: bool) -> Holder | None:
         """Who dispatches, once somebody does; None if that is we. Raises `Unavailable`."""
         life = self._life
         while asyncio.get_running_loop().time() < ends_at:
             if life.reign is not None and life.reign.is_sure:
                 return None
-            if (place := life.way.place_to_try()) is not None:
+            if (place := life.way.place_to_try(again=is_refused)) is not None:
                 return place
             if life.reign is None and not life.onlooker.can_read:
                 raise Unavailable("the database is away")

@@ -23,7 +23,7 @@ class Way:
         self._forget()
 
     def _forget(self) -> None:
-        self._has_renewed = self._is_missed = False
+        self._has_renewed = self._is_missed = self._refuses = False
         self._try_again_at = self._reached_at = -math.inf
         self._missed_since = math.inf
 
@@ -36,22 +36,26 @@ class Way:
         self._has_renewed = self._has_renewed or seen.expires_at != known.expires_at
         return False
 
-    def place_to_try(self) -> Holder | None:
+    def place_to_try(self, *, again: bool = False) -> Holder | None:
         """Where the one that dispatches is to be found, be it that it is late with its renewal; None if there is none,
-        if it was a process at our own address, or while it is not reached: then one call at a time tries it again."""
-        seen, now = self.holder, self._clock.monotonic()
-        if seen is None or seen.expires_at is None or seen.address == self._own_address:
-            return None
-        if self._is_missed:
+        if it was a process at our own address, or while it is not reached: then one call at a time tries it again. So
+        do those that ask `again`, since it has refused them."""
+        place, now = self._place(), self._clock.monotonic()
+        if self._is_missed or (again and self._refuses):
             if now < self._try_again_at:
                 return None
             self._try_again_at = now + LOOK_EVERY_SEC
-        return seen
+        return place
 
     def place_to_probe(self, every_sec: float) -> Holder | None:
-        """The same, if it was not reached for so long."""
+        """Where it is, if it was not reached for so long."""
         is_known = self._clock.monotonic() < self._reached_at + every_sec
-        return None if is_known else self.place_to_try()
+        return None if is_known else self._place()
+
+    def _place(self) -> Holder | None:
+        seen = self.holder
+        is_elsewhere = seen is not None and seen.expires_at is not None and seen.address != self._own_address
+        return seen if is_elsewhere else None
 
     def reached(self, place: Holder) -> None:
         """Somebody has answered there."""
@@ -59,8 +63,18 @@ class Way:
             self._is_missed, self._missed_since = False, math.inf
             self._reached_at = self._clock.monotonic()
 
+    def refused(self, place: Holder) -> None:
+        """Somebody has answered there that he does not dispatch. One that was at work a moment ago drains: new work it
+        takes no more, but results it does."""
+        if self._is_at(place):
+            self._refuses, self._try_again_at = True, self._clock.monotonic() + LOOK_EVERY_SEC
+            if self._has_renewed:
+                self.reached(place)
+            else:
+                self.not_reached(place)
+
     def not_reached(self, place: Holder) -> None:
-        """Nobody answers there, or somebody who does not dispatch. Who has followed it by now is not to blame. Nor is,
+        """Nobody answers there. Who has followed it by now is not to blame. Nor is,
         for long, one that has not renewed its claim yet: it may read what is queued before it listens."""
         if self._is_at(place):
             now = self._clock.monotonic()

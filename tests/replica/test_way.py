@@ -63,6 +63,33 @@ def test_an_answer_of_one_that_was_followed_says_nothing_of_the_next(way: Way) -
     assert way.place_to_try() is None
 
 
+def test_one_that_drains_is_not_missed_and_those_whom_it_refuses_come_one_at_a_time(way: Way, clock: FakeClock) -> None:
+    way.see(_holder(1))
+    way.see(first := _holder(1, renewals=1))
+    for _ in range(3):
+        way.refused(first)
+        clock.flow(_PATIENCE_SEC)
+        assert way.place_to_try(again=True) == first
+        assert way.place_to_try(again=True) is None
+        assert way.place_to_try() == first  # a result, perhaps
+        assert way.cut_off_from() is None
+    way.see(second := _holder(2))
+    assert way.place_to_try(again=True) == second
+
+
+def test_one_that_refuses_before_it_has_renewed_its_claim_is_tried_by_one_call_at_a_time(way: Way) -> None:
+    way.see(first := _holder(1))
+    way.refused(first)
+    assert way.place_to_try() is None
+
+
+def test_a_probe_does_not_wait_until_no_call_tries(way: Way) -> None:
+    way.see(first := _holder(1))
+    way.not_reached(first)
+    assert way.place_to_try() is None
+    assert way.place_to_probe(1.0) == first
+
+
 def test_there_is_no_way_to_oneself(way: Way) -> None:
     way.see(_holder(1, _OURS))
     assert way.place_to_try() is None
