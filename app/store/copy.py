@@ -27,7 +27,7 @@ from app.settings import without_password
 from app.store import copies, dialect, migrate
 from app.store.copied_rows import COPIED, TABLES, CopiedTable, NoCopy, words_of
 from app.store.copies import Direction, Mark, Position
-from app.store.dispatcher import FOR_A_COPY, Dispatcher, read_holder, sole_owner
+from app.store.dispatcher import FOR_A_COPY, Dispatcher, clock_of, read_holder, sole_owner
 from app.store.engine import Address, Engines, Timeouts, open_engines, parse_url
 from app.store.sameness import Digest
 from app.store.schema import queues, rollups
@@ -146,7 +146,7 @@ async def copy(source_url: str, target_url: str, tell: Tell) -> Copied:
     _refuse_one_place(source, target)
     if done := await _finished_before(source, target):
         return done
-    clock = Clock()  # one for both: what is given out here is later than what either database was ever given
+    clock = await _clock_of(target, source)  # one for both: what it gives out is later than what either was ever given
     async with _holding(source, clock, tell) as here:
         with target.naming():
             _make_alike(source, target)
@@ -167,11 +167,21 @@ async def reopen(url: str, tell: Tell) -> Mark | None:
     place = _Place.of("DATABASE", url)
     if place.is_missing:
         raise NoCopy(f"there is no database at {place.shown}")
-    async with _holding(place, Clock(), tell) as side:
+    async with _holding(place, await _clock_of(place), tell) as side:
         mark = (await side.marks()).get(Direction.OUT)
         async with side.transaction() as connection:
             await copies.forget(connection, Direction.OUT)
     return mark
+
+
+async def _clock_of(*places: _Place) -> Clock:
+    """A Postgres's, if one of them is one: times of ours that were ahead would hold up those of its next server."""
+    for place in places:
+        if place.address.dialect == dialect.POSTGRES:
+            with place.naming():
+                async with open_engines(place.url) as engines:
+                    return await clock_of(engines)
+    return Clock()
 
 
 # --- Which databases ----------------------------------------------------------------------------------------

@@ -8,16 +8,19 @@ import random
 import re
 import stat
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from app.clock import Clock
 from app.scheduling.job import State
 from app.store import copied_rows
+from app.store import copy as copies
 from app.store.copied_rows import COPIED, NOT_COPIED, TABLES, CopiedTable, NoCopy, Reading
 from app.store.sameness import Digest
 from app.store.schema import metadata
-from tests.copy.moving import Pair, add_jobs, everything, fill, marks, next_seq
+from tests.copy.moving import Pair, add_jobs, everything, fill, ignore, marks, next_seq
 from tests.databases import Database, Sqlite
 from tests.effort import EFFORT, chance_of
 from tests.store.rows import add_job, insert
@@ -103,6 +106,19 @@ async def test_times_go_on_after_those_that_were_given_out(unlike: Pair) -> None
     await unlike.copy()
     assert await unlike.target.value(f"SELECT last_time > '{last}' FROM dispatcher")
     assert await unlike.target.value("SELECT expires_at IS NULL FROM dispatcher")
+
+
+@pytest.mark.parametrize("way", ["copied", "copied and opened again"])
+async def test_a_machine_whose_clock_is_ahead_gives_a_postgres_no_times_of_its_own(
+    unlike: Pair, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Clock, "_wall", lambda _: datetime.now(UTC) + timedelta(hours=1))
+    await unlike.copy()
+    if way == "copied and opened again":
+        await copies.reopen(unlike.source.url, ignore)
+    for database in (unlike.source, unlike.target):
+        if database.kind == "postgres":
+            assert await database.value("SELECT last_time < now() + interval '1 minute' FROM dispatcher")
 
 
 # --- What one database takes and the other does not -----------------------------------------------------------
