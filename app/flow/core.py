@@ -65,7 +65,7 @@ class Phase(StrEnum):
     STANDING_BY = "standing by"
 
 
-_CLOSED: Final = {Phase.STARTING: Unavailable, Phase.DRAINING: NotDispatching}
+_CLOSED: Final = frozenset({Phase.STARTING, Phase.DRAINING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,9 +266,11 @@ class Core:
             self._due_sooner.set()
 
     def refuse_while_closed(self) -> None:
-        """For what brings new work. Raises `Unavailable` while the service starts, `NotDispatching` once it drains."""
+        """For what brings new work. Raises `Unavailable` while the service starts, `NotDispatching` once it drains and
+        others may be there."""
         if self.phase in _CLOSED:
-            raise _CLOSED[self.phase](f"the service is {self.phase}; send this again in a moment")
+            refusal = NotDispatching if self.phase is Phase.DRAINING and not self.is_alone else Unavailable
+            raise refusal(f"the service is {self.phase}; send this again in a moment")
 
     def health(self) -> Health:
         """For the probes of whoever runs this."""
