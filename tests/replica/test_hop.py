@@ -23,7 +23,8 @@ _EVENTS: Final = b"HTTP/1.1 200 \r\ncontent-type: text/event-stream\r\ntransfer-
 
 
 class FarEnd:
-    """Answers each request with the next of `answers`, and hangs up; without an answer if there is none."""
+    """Answers each request with the next of `answers`, and hangs up; without an answer if there is none. A probe, which
+    comes when it likes, is answered and not counted."""
 
     def __init__(self) -> None:
         self.answers: list[bytes] = []
@@ -37,6 +38,10 @@ class FarEnd:
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
+        if head.startswith(b"GET /health/live "):
+            writer.write(_YES)
+            writer.close()
+            return
         lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
         body = await reader.readexactly(int(lengths[0].partition(b":")[2])) if lengths else b""
         self.asked.append(head + body)
