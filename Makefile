@@ -4,8 +4,8 @@
 PYTHON ?= python3
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet --quiet
-# The tests wait for nearly half of their time: four workers keep two cores busy.
-PYTEST_ARGS ?= -n 4
+# The tests wait for a third of their time: three workers keep two cores busy.
+PYTEST_ARGS ?= -n 3
 EFFORT ?= 10
 MINUTES ?= 10
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from app.flow import finish
-from app.store import numbers, transaction, writer
+from app.store import transaction
 from app.store.dispatcher import Dispatcher
 from app.store.schema import HOURLY
 from tests.databases import POSTGRES_URL, Database, Databases, SqliteDatabases, run_apart
@@ -94,11 +94,8 @@ def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def three_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that also small batches meet what large ones do: rows on their way while the next are made, numbers that run
-    short, and plans that are made anew."""
+    """So that also small batches meet what large ones do: rows on their way while the next are made."""
     monkeypatch.setattr(transaction, "SENT_AHEAD", 3)
-    monkeypatch.setattr(numbers, "FEWEST_DRAWN", 1)
-    monkeypatch.setattr(writer, "PLANS_LAST", 3)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from app.flow.look import get_job, list_attempts
 from app.flow.submit import JobRequest, submit
 from app.flow.tenancy import TenantSettings
 from app.scheduling.job import Job, Move, Outcome, State
-from app.store import jobs
+from app.store import jobs, numbers, writer
 from app.store.transaction import Transaction
 from app.store.writer import GROUP_ITEMS
 from tests.databases import Database
@@ -144,9 +144,11 @@ def counting(real: Callable[..., None], seen: list[int], count: Callable[[], int
 
 @pytest.mark.parametrize("place", [0, 4, 8, 9])
 async def test_a_row_of_a_large_batch_that_the_database_refuses_leaves_its_neighbours_stored(
-    database: Database, place: int
+    database: Database, place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be on its way while later ones are made, or the last."""
+    """It may be on its way while later ones are made, or while the transaction comes to its end, or the last."""
+    monkeypatch.setattr(numbers, "FEWEST_DRAWN", 1)
+    monkeypatch.setattr(writer, "PLANS_LAST", 3)
     async with service(database) as running:
         many = [JobRequest(tenant="acme", test_suite="unit")] * 10
         await running.submit()  # the tenant is known: with the jobs nothing else is on its way

@@ -446,7 +446,7 @@ async def test_a_tick_that_raises_is_told_of_waited_out_and_made_again(
 
     monkeypatch.setattr(tick.Ticker, "tick", faulty)
     async with service(database, clock=Clock(), ticking=True, tick_ms=50) as running:
-        await running.submit(name="soon", delay_sec=None, run_at=Clock().now() + timedelta(milliseconds=20))
+        await running.submit(name="soon", delay_sec=None, run_at=Clock().now() + timedelta(seconds=1))
         await running.heard.wait_for(JobPromoted)
 
     failed = running.heard.all(LoopFailed)

@@ -30,7 +30,7 @@ from app.flow.tenancy import TenantSettings
 from app.main import Service
 from app.scheduling.scheduler import Policy, step_units
 from app.settings import PREFIX, Settings, read_settings
-from app.store import dispatcher, numbers, transaction
+from app.store import dispatcher, transaction
 from app.store.answers import ANSWER_SEC
 from app.store.engine import open_engines
 from app.store.schema import metadata
@@ -138,7 +138,6 @@ def _inject(patch: pytest.MonkeyPatch, made: Stage) -> None:
     patch.setattr(finish, "random", SimpleNamespace(random=made.random))
     patch.setattr(dispatcher, "uuid", SimpleNamespace(uuid4=lambda: uuid.UUID(bytes=made.bytes(16))))
     patch.setattr(transaction, "SENT_AHEAD", 2)
-    patch.setattr(numbers, "FEWEST_DRAWN", 1)
     patch.setattr(main, "_bring_up_to_date", _nothing)
     patch.setattr(dispatcher, "open_engines", lambda *_, **__: made.engines)
 
