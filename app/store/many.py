@@ -1,5 +1,6 @@
-"""Many rows in one statement: they go to the database as one JSON text, which it takes apart. A statement is built once
-for what it is called with, for building it costs more than running it."""
+"""Many rows in one statement: they go to the database as one JSON text, which it takes apart; and on Postgres several
+statements in one, where nobody looks between them. A statement is built once for what it is called with, for building
+it costs more than running it."""
 
 from __future__ import annotations
 

@@ -72,36 +72,35 @@ async def test_what_comes_too_late_for_who_hands_over_is_done_by_the_next(postgr
         assert rows == [("completed", 1), ("queued", 1), ("scheduled", 1)]
 
 
-async def test_who_is_asked_to_end_while_it_reads_what_is_queued_gives_the_row_back(postgres: Database) -> None:
+@asynccontextmanager
+async def _asked_to_end_while_it_takes_over(postgres: Database, locked: str) -> AsyncIterator[None]:
+    """A replica that waits for a table, `locked` for the duration of the block. In the end it has never dispatched, and
+    the row is free."""
     async with replicas_on(postgres, 2, leader_ttl_sec=1) as made:
         first, second = made.all
         locking = await asyncpg.connect(postgres.url)
         async with locking.transaction():
-            await locking.execute("LOCK TABLE lanes IN ACCESS EXCLUSIVE MODE")
+            await locking.execute(f"LOCK TABLE {locked} IN ACCESS EXCLUSIVE MODE")
             await first.kill()
+            await until(lambda: postgres.value("SELECT epoch = 2 FROM dispatcher"))
             await until(lambda: _are_waiting(postgres, 1))
             second.signal(signal.SIGTERM)
-            await until(lambda: _are_waiting(postgres, 2))  # to give it back, once the session is gone that reads
+            yield
         await locking.close()
         assert await second.exited() == 0
         assert [event["event"] for event in second.events if event["event"].startswith("dispatch")] == []
         assert await postgres.value("SELECT expires_at IS NULL FROM dispatcher")
 
 
+async def test_who_is_asked_to_end_while_it_reads_what_is_queued_gives_the_row_back(postgres: Database) -> None:
+    async with _asked_to_end_while_it_takes_over(postgres, "lanes"):
+        await until(lambda: _are_waiting(postgres, 2))  # to give it back, once the session is gone that reads
+
+
 async def test_who_is_asked_to_end_in_the_moment_in_which_it_takes_the_row_gives_it_back(postgres: Database) -> None:
-    async with replicas_on(postgres, 2, leader_ttl_sec=1) as made:
-        first, second = made.all
-        locking = await asyncpg.connect(postgres.url)
-        async with locking.transaction():
-            await locking.execute("LOCK TABLE replicas IN ACCESS EXCLUSIVE MODE")
-            await first.kill()
-            await until(lambda: postgres.value("SELECT epoch = 2 FROM dispatcher"))
-            await until(lambda: _are_waiting(postgres, 1))  # to say that it dispatches
-            second.signal(signal.SIGTERM)
-            await until(lambda: postgres.value("SELECT expires_at IS NULL FROM dispatcher"))
-        await locking.close()
-        assert await second.exited() == 0
-        assert [event["event"] for event in second.events if event["event"].startswith("dispatch")] == []
+    """It waits to say that it dispatches."""
+    async with _asked_to_end_while_it_takes_over(postgres, "replicas"):
+        await until(lambda: postgres.value("SELECT expires_at IS NULL FROM dispatcher"))
 
 
 async def _are_waiting(postgres: Database, count: int) -> bool:

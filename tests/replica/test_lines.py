@@ -55,12 +55,18 @@ async def _send(message: Message) -> None:
     """Nobody is there to see it."""
 
 
+async def _waiting(far: Patient, forwarder: Forwarder) -> list[asyncio.Task[None]]:
+    """A hundred calls, all of which have arrived."""
+    calls = [asyncio.create_task(forwarder.forward(far.address, _call(b"/waits"), _send)) for _ in range(100)]
+    for _ in calls:
+        await far.waiting.acquire()
+    return calls
+
+
 async def test_calls_go_over_one_connection_however_many_others_wait() -> None:
     far, forwarder = Patient(), Forwarder("a replica")
     async with asyncio.timeout(PATIENCE_SEC), far.listening():
-        waiting = [asyncio.create_task(forwarder.forward(far.address, _call(b"/waits"), _send)) for _ in range(100)]
-        for _ in waiting:
-            await far.waiting.acquire()
+        waiting = await _waiting(far, forwarder)
         for _ in range(20):
             await forwarder.forward(far.address, _call(b"/stats"), _send)
         assert far.connections == 100 + 1
@@ -74,9 +80,7 @@ async def test_calls_go_over_one_connection_however_many_others_wait() -> None:
 async def test_who_hangs_up_on_everybody_hangs_up_on_all() -> None:
     far, forwarder = Patient(), Forwarder("a replica")
     async with asyncio.timeout(PATIENCE_SEC), far.listening():
-        waiting = [asyncio.create_task(forwarder.forward(far.address, _call(b"/waits"), _send)) for _ in range(100)]
-        for _ in waiting:
-            await far.waiting.acquire()
+        waiting = await _waiting(far, forwarder)
         await forwarder.close()
         for broken in await asyncio.gather(*waiting, return_exceptions=True):
             assert isinstance(broken, BrokenOff)
