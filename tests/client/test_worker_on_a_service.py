@@ -259,8 +259,7 @@ Worker(client, handle, queues=[{own!r}], concurrency=2, grace_sec=2, lease_sec=3
         quick = await client.submit(own, "suite", queue=own, payload="quick")
         slow = await client.submit(own, "suite", queue=own, payload="slow")
         never = await client.submit(own, "suite", queue=own, payload="never")
-        process = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdin=PIPE, stdout=PIPE)
-        async with asyncio.timeout(PATIENCE_SEC):
+        async with _started(script) as process, asyncio.timeout(PATIENCE_SEC * 2):
             assert process.stdin is not None
             await _printed(process, b"begun quick", b"begun slow")
             process.send_signal(number)
@@ -275,11 +274,24 @@ Worker(client, handle, queues=[{own!r}], concurrency=2, grace_sec=2, lease_sec=3
         assert attempt.outcome is Outcome.RELEASED
 
 
+@asynccontextmanager
+async def _started(script: str) -> AsyncIterator[Process]:
+    """A program that is gone in the end, whatever has become of it."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdin=PIPE, stdout=PIPE)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
 async def _printed(process: Process, *words: bytes) -> None:
     """Wait until each of these has been printed."""
     assert process.stdout is not None
     awaited = set(words)
     while awaited:
         line = await process.stdout.readline()
-        assert line, "the worker ended before"
+        assert line, f"the worker ended before {awaited}"
+        sys.stdout.write(line.decode())  # pytest shows it if the test fails
         awaited = {each for each in awaited if each not in line}
