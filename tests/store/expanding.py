@@ -52,7 +52,9 @@ async def structure(database: Database) -> Structure:
     parts = {Item(*row[:3]): str(row[3]) for row in found}
     if database.kind == "sqlite":
         for table, sql in await database.fetch(_TABLES_ON_SQLITE):
-            parts |= {Item(table, "constraint", _name_of(text)): text for text in _constraints(sql)}
+            for text in _constraints(sql):  # several may be of one name
+                item = Item(table, "constraint", _name_of(text))
+                parts[item] = f"{parts[item]}, {text}" if item in parts else text
     return {item: text for item, text in parts.items() if item.owner != "alembic_version"}
 
 

@@ -4,6 +4,7 @@ migration keeps what it promises of itself."""
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from pathlib import Path
 
@@ -179,12 +180,24 @@ def test_each_migration_says_in_which_release_it_comes() -> None:
     assert numbers == sorted(numbers)
 
 
+# On SQLite 0006 says in other words what is refused; test_other_words.py holds that it is the same.
+IN_OTHER_WORDS = {
+    ("sqlite", "0006"): re.compile(
+        r"constraint ck_\w+_(times|ids|json|flags|state|outcome) of \w+ has changed"
+        r"|trigger tr_jobs_(legal_move|final|identity|request|priority) of jobs has changed"
+    )
+}
+
+
 async def test_what_says_that_it_expands_does_no_more(empty_database: Database) -> None:
     for revision in REVISIONS:
         before = await structure(empty_database)
         await migrate.upgrade(empty_database.url, revision)
         if migrate.step_to(revision).kind is Kind.EXPANDING:
-            assert faults(before, await structure(empty_database)) == [], revision
+            found = faults(before, await structure(empty_database))
+            if said := IN_OTHER_WORDS.get((empty_database.kind, revision)):
+                found = [fault for fault in found if not said.fullmatch(fault)]
+            assert found == [], revision
 
 
 async def test_there_is_something_to_be_found(empty_database: Database) -> None:
