@@ -211,7 +211,7 @@ def _writer_of(core: Core) -> Writer:
     memory = OrderAndMoves(
         core.order,
         core.moves,
-        reload=lambda: recover(core),
+        reload=lambda: recover(core, after_doubt=True),
         untold=core.feed.lose,
         follow_up=lambda tx: serve_waiting(core, tx),
         committed=lambda: serve_soon(core),

@@ -13,8 +13,7 @@ from app.flow.finish import End, Ending, end_attempts
 from app.flow.lease import existing_job
 from app.scheduling.job import Job, Move, Outcome, State
 from app.store import jobs
-from app.store.transaction import Transaction
-from app.store.writer import Redo
+from app.store.transaction import Redo, Transaction
 
 AT_ONCE: Final = 200
 """Most jobs cancelled in one step, so that claims and submits come in between."""
@@ -92,7 +91,7 @@ async def _cancel(core: Core, tx: Transaction, job_id: str) -> Job:
     if job.state.is_leased:
         ending = Ending(state=State.CANCELLED, outcome=Outcome.CANCELLED, values=values)
         end = End.of(job, now, ending)
-        await end_attempts(core, tx, [end])
+        end_attempts(core, tx, [end])
         return end.ended
     cancelled = await jobs.move_if_unchanged(await tx.settled(), job, Move(job.state, State.CANCELLED), values)
     if cancelled is None:

@@ -14,6 +14,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from app.clock import Clock
 from app.errors import FairlaneError, NotDispatching, Unavailable
 from app.events import Emit, LoopFailed
@@ -53,6 +55,9 @@ SOONEST_DEAD_SEC: Final = 5.0
 """but not before: so long a tick may wait for a database that does not answer, and a restart would not help."""
 
 KNOWN_NAMES: Final = 100_000
+KEPT_PAYLOAD: Final = 1000
+"""Bytes of the largest payload that is kept in memory with a lease."""
+
 LEASE_RETRY_SEC: Final = 5.0
 
 
@@ -209,23 +214,26 @@ class Core:
         """`job` was claimed, and perhaps started with it."""
         now = self.clock.monotonic_ns()
         length = seconds(job.lease_sec or 0)
-        self.leases.put(Lease(job.id, job.token or "", job.seq, now + length, _timeout_at(job, now)))
+        self.leases.put(Lease(job.id, job.token or "", job.seq, now + length, _timeout_at(job, now), kept(job)))
         self._wake_in(job.lease_sec or 0)
 
     def lease_started(self, job: Job) -> None:
         """`job` runs under the lease it has: from now on it can time out."""
         lease = self.leases.get(job.id)
         if lease is not None:
-            self.leases.put(lease._replace(timeout_at=_timeout_at(job, self.clock.monotonic_ns())))
+            timeout_at = _timeout_at(job, self.clock.monotonic_ns())
+            as_seen = kept(job) if lease.job is not None else None  # a beat of the same commit may have come behind it
+            self.leases.put(lease._replace(timeout_at=timeout_at, job=as_seen))
             self._wake_in(job.timeout_sec or 0)
 
-    def lease_renewed(self, job: Job, length_sec: int) -> None:
+    def lease_renewed(self, job: Job, length_sec: int, progress: float | None) -> None:
         """A beat came for `job`. Memory follows at once, not after the commit: should that fail, the lease
         only lives longer than promised, while the other way round a tick could end what was just renewed."""
         lease = self.leases.get(job.id)
         if lease is not None:
             expires_at = self.clock.monotonic_ns() + seconds(length_sec)
-            self.leases.put(lease._replace(expires_at=expires_at))
+            as_seen = lease.job if progress is None else None  # the row tells how far it was
+            self.leases.put(lease._replace(expires_at=expires_at, job=as_seen))
 
     def lease_kept(self, job_id: str) -> None:
         """It could not be ended; the ticker finds it again in a while."""
@@ -285,6 +293,19 @@ class Core:
             return Health(live, ready=False, why=f"the service is {self.phase}")
         why = "serving" if live else f"the last tick is {age:.1f} s old"
         return Health(live, ready=live, why=why)
+
+
+def kept(job: Job) -> Job | None:
+    """What is kept of a leased job: itself, if its payload is small. One that was typed by hand may be too deep to
+    tell."""
+    try:
+        is_small = job.payload is None or len(_encode(job.payload)) <= KEPT_PAYLOAD
+    except RecursionError:
+        is_small = False
+    return job if is_small else None
+
+
+_encode: Final = msgspec.json.Encoder().encode
 
 
 def _timeout_at(job: Job, now: int) -> int | None:

@@ -20,8 +20,7 @@ from app.flow.waiting import ClaimRequest, Waiting
 from app.scheduling.job import Job, State
 from app.scheduling.scheduler import Pick
 from app.store import jobs
-from app.store.transaction import Transaction
-from app.store.writer import Redo
+from app.store.transaction import Redo, Transaction
 
 __all__ = ["ClaimRequest", "claim", "end_waiting", "give_back", "serve_soon", "serve_waiting"]
 
@@ -137,11 +136,10 @@ async def _serve(core: Core, tx: Transaction) -> None:
         claimed[pick.job.id] for proposal in proposals for pick in proposal.picks if proposal.waiting.request.start
     ]
     if starting:
-        started = await jobs.start_if_scheduled(connection, starting, core.clock.now())
-        if started is None:
-            raise Redo
-        for job in started:
-            claimed[job.id] = job
+        now = core.clock.now()
+        tx.write(jobs.starts(starting, now))
+        for scheduled in starting:
+            claimed[scheduled.id] = job = jobs.started(scheduled, now)
             core.note_move(job, State.SCHEDULED)
     for proposal in proposals:
         leased = [claimed[pick.job.id] for pick in proposal.picks]

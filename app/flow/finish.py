@@ -19,8 +19,8 @@ from app.scheduling.job import Job, Move, Outcome, State
 from app.scheduling.leases import Lease
 from app.scheduling.scheduler import QueuedJob
 from app.store import attempts, jobs
+from app.store.parts import Part
 from app.store.transaction import Transaction
-from app.store.writer import Redo
 
 LAPSED_ERROR: Final = "lease expired"
 TIMED_OUT_ERROR: Final = "timed out"
@@ -111,14 +111,9 @@ class End(NamedTuple):
         return cls(job, at, ending, jobs.moved(job, Move(job.state, ending.state), ending.values))
 
 
-async def end_attempts(core: Core, tx: Transaction, ends: Sequence[End]) -> None:
+def end_attempts(core: Core, tx: Transaction, ends: Sequence[End]) -> None:
     """End these attempts, each of another job, in this order."""
-    connection = await tx.settled()
-    if await attempts.end_if_held(connection, [_attempt(end) for end in ends]) != len(ends):
-        raise Redo
-    for move, changes in _changes(ends):
-        if await jobs.move_each_if_unchanged(connection, move, changes) != len(changes):
-            raise Redo
+    tx.write(attempts.ended([_attempt(end) for end in ends]), *_moves(ends))
     for end in ends:
         _follow(core, tx, end)
 
@@ -128,13 +123,12 @@ def _attempt(end: End) -> tuple[Any, ...]:
     return (job.id, job.token, job.state, end.at, ending.outcome, ending.error)
 
 
-def _changes(ends: Sequence[End]) -> list[tuple[Move, list[dict[str, Any]]]]:
+def _moves(ends: Sequence[End]) -> list[Part]:
     """What changes in the rows, by the move and the columns that it sets."""
-    changes: dict[tuple[Move, tuple[str, ...]], list[dict[str, Any]]] = defaultdict(list)
+    rows: dict[tuple[Move, tuple[str, ...]], list[tuple[Any, ...]]] = defaultdict(list)
     for job, _, ending, _ in ends:
-        kind = Move(job.state, ending.state), tuple(ending.values)
-        changes[kind].append({"id": job.id, "token": job.token, **ending.values})
-    return [(move, rows) for (move, _), rows in changes.items()]
+        rows[Move(job.state, ending.state), tuple(ending.values)].append((job.id, job.token, *ending.values.values()))
+    return [jobs.moves(move, names, moved) for (move, names), moved in rows.items()]
 
 
 def _follow(core: Core, tx: Transaction, end: End) -> None:
@@ -159,18 +153,30 @@ class _Late(NamedTuple):
 
 
 async def _end_reported(core: Core, tx: Transaction, reports: Sequence[Report]) -> list[Job | FairlaneError]:
-    known = await jobs.with_ids(await tx.reading(), {each.job_id for each in reports})
+    judged = _judge_each(core, {} if tx.is_careful else _as_last_seen(core, reports), reports)
+    if not all(isinstance(verdict, End) for verdict in judged):  # nobody is refused for what memory says
+        known = await jobs.with_ids(await tx.reading(), {each.job_id for each in reports})
+        judged = _judge_each(core, known, reports)
+    if ends := [verdict for verdict in judged if isinstance(verdict, End)]:
+        end_attempts(core, tx, ends)
+    late = [(verdict.job.id, verdict.token) for verdict in judged if isinstance(verdict, _Late)]
+    told = await attempts.outcomes_under(await tx.reading(), late) if late else {}
+    return [_answer(verdict, told) for verdict in judged]
+
+
+def _as_last_seen(core: Core, reports: Sequence[Report]) -> dict[str, Job]:
+    leases = [core.leases.get(each.job_id) for each in reports]
+    return {lease.job_id: lease.job for lease in leases if lease is not None and lease.job is not None}
+
+
+def _judge_each(core: Core, known: dict[str, Job], reports: Sequence[Report]) -> list[End | _Late | FairlaneError]:
     judged: list[End | _Late | FairlaneError] = []
     for each in reports:
         verdict = _judge(core, known.get(each.job_id), each)
         if isinstance(verdict, End):
             known[each.job_id] = verdict.ended  # as what comes behind it finds it
         judged.append(verdict)
-    if ends := [verdict for verdict in judged if isinstance(verdict, End)]:
-        await end_attempts(core, tx, ends)
-    late = [(verdict.job.id, verdict.token) for verdict in judged if isinstance(verdict, _Late)]
-    told = await attempts.outcomes_under(await tx.reading(), late) if late else {}
-    return [_answer(verdict, told) for verdict in judged]
+    return judged
 
 
 def _judge(core: Core, job: Job | None, report: Report) -> End | _Late | FairlaneError:
@@ -209,7 +215,7 @@ async def _lapse(core: Core, tx: Transaction, lease: Lease) -> None:
     outcome, error = (Outcome.TIMED_OUT, TIMED_OUT_ERROR) if present.times_out else (Outcome.LAPSED, LAPSED_ERROR)
     now = core.clock.now()
     end = End.of(job, now, _unsuccessful(job, now, outcome, error, retry=True))
-    await end_attempts(core, tx, [end])
+    end_attempts(core, tx, [end])
     tx.after_commit(core.emit, LeaseLapsed(job.id, job.tenant, job.worker or "", outcome, end.ended.state))
 
 

@@ -11,8 +11,7 @@ from app.flow.core import Core
 from app.scheduling.job import Job, State
 from app.store import jobs
 from app.store.session import Connection
-from app.store.transaction import Transaction
-from app.store.writer import Redo
+from app.store.transaction import Redo, Transaction
 
 
 class Held(NamedTuple):
@@ -70,18 +69,18 @@ async def _start(core: Core, tx: Transaction, leases: Sequence[Held]) -> list[Jo
     known = await jobs.with_ids(await tx.reading(), {lease.job_id for lease in leases})
     found = [_held(known.get(job_id), token) for job_id, token in leases]
     starting = {job.id: job for job in found if isinstance(job, Job) and job.state is State.SCHEDULED}
-    started = await _started(core, tx, list(starting.values())) if starting else {}
+    started = _started(core, tx, list(starting.values())) if starting else {}
     return [started.get(job.id, job) if isinstance(job, Job) else job for job in found]
 
 
-async def _started(core: Core, tx: Transaction, leased: Sequence[Job]) -> Mapping[str, Job]:
-    started = await jobs.start_if_scheduled(await tx.settled(), leased, core.clock.now())
-    if started is None:
-        raise Redo
-    for job in started:
+def _started(core: Core, tx: Transaction, leased: Sequence[Job]) -> Mapping[str, Job]:
+    now = core.clock.now()
+    tx.write(jobs.starts(leased, now))
+    started = {job.id: jobs.started(job, now) for job in leased}
+    for job in started.values():
         core.note_move(job, State.SCHEDULED)
         tx.after_commit(core.lease_started, job)
-    return {job.id: job for job in started}
+    return started
 
 
 async def _beat(core: Core, tx: Transaction, beats: Sequence[Beat]) -> list[datetime | FairlaneError]:
@@ -99,7 +98,7 @@ async def _beat(core: Core, tx: Transaction, beats: Sequence[Beat]) -> list[date
         row["lease_expires_at"] = end  # the last beat counts
         if beat.progress is not None:
             row["progress"] = beat.progress
-        core.lease_renewed(job, length)
+        core.lease_renewed(job, length, beat.progress)
         ends.append(end)
     if renewed and await jobs.renew_if_held(await tx.settled(), list(renewed.values())) != len(renewed):
         raise Redo

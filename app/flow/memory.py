@@ -59,7 +59,7 @@ class OrderAndMoves:
         """Write the lanes and clocks that have moved, each once however often it moved."""
         tx.after_commit(self._committed)  # behind the steps of all writes of the group
         moved_lanes, moved_queues = self._order.take_dirty()
-        tx.write_at_last(queues.moved(moved_queues, moved_lanes))
+        tx.write(*queues.moved(moved_queues, moved_lanes))
 
     def commit(self) -> None:
         """Everything since `begin` is durable."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.events import Recovered
-from app.flow.core import Core, seconds
+from app.flow.core import Core, kept, seconds
 from app.flow.watch.queued_since import Waits
 from app.scheduling.job import Job, State
 from app.scheduling.leases import Lease, Leases
@@ -40,13 +40,14 @@ class _Written:
     waits: dict[str, Waits]
 
 
-async def recover(core: Core) -> None:
-    """Fill memory from the database. Raises `DispatchLost`, and what the database raises if it is away."""
+async def recover(core: Core, *, after_doubt: bool = False) -> None:
+    """Fill memory from the database. `after_doubt` says that a transaction of ours may be on its way to it still.
+    Raises `DispatchLost`, and what the database raises if it is away."""
     began = core.clock.monotonic()
     async with core.engines.writer.begin() as connection:
-        # The proof waits for the dispatcher's row, so a transaction of ours that is still being committed
-        # is over before anything is read.
         async with core.engines.writer_answers.required(SEVER_SEC):
+            if after_doubt:
+                await core.dispatcher.outdate(connection)
             await core.dispatcher.prove(connection, core.clock.now())
         with _not_collecting():
             written = await _read(core, connection)
@@ -163,5 +164,6 @@ def lease_as_written(core: Core, job: Job, known: Lease | None = None) -> Lease:
         timeout_at = mono + seconds(job.timeout_sec - (now - job.started_at).total_seconds())
     return lease._replace(
         expires_at=max(soonest, lease.expires_at),
+        job=kept(job),
         timeout_at=None if timeout_at is None else max(soonest, timeout_at),
     )

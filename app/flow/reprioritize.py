@@ -9,8 +9,7 @@ from app.flow.core import Core
 from app.flow.lease import existing_job
 from app.scheduling.job import Job, State
 from app.store import jobs
-from app.store.transaction import Transaction
-from app.store.writer import Redo
+from app.store.transaction import Redo, Transaction
 
 
 async def reprioritize(core: Core, job_id: str, priority: int) -> Job:

@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from app.scheduling.heap import IndexedHeap
+from app.scheduling.job import Job
 
 
 class Lease(NamedTuple):
     """A worker's right to one attempt of the job with number `seq`. `expires_at` and `timeout_at` (None: it
-    may run for ever) are monotonic nanoseconds."""
+    may run for ever) are monotonic nanoseconds. `job` is the job as its row was last seen, unless it is too large to
+    keep, and but for when the lease expires: what an ending supposes, and the row decides."""
 
     job_id: str
     token: str
     seq: int
     expires_at: int
     timeout_at: int | None = None
+    job: Job | None = None
 
     @property
     def ends_at(self) -> int:

@@ -9,7 +9,7 @@ from sqlalchemy import FromClause, Insert, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.scheduling.job import Attempt, Outcome
-from app.store import dialect, many
+from app.store import dialect, many, parts
 from app.store.schema import job_attempts, jobs
 
 _HELD: Final = (jobs.c.id, jobs.c.token, jobs.c.state)
@@ -35,10 +35,10 @@ def _end(given: FromClause) -> Insert:
     return insert(job_attempts).from_select([column.name for column in ended], attempts)
 
 
-async def end_if_held(connection: AsyncConnection, ends: Sequence[Sequence[Any]]) -> int:
-    """Write down the attempts that leases are. Each of `ends` is `id`, `token` and `state` of one job as it was read,
-    and the attempt's `ended_at`, `outcome` and `error`; how many of the rows are still so."""
-    return await many.insert_joined(connection, _end, (*_HELD, *_HOW), ends)
+def ended(ends: Sequence[Sequence[Any]]) -> parts.Inserts:
+    """The rows of the attempts that leases are. Each of `ends` is `id`, `token` and `state` of one job as it was read,
+    and the attempt's `ended_at`, `outcome` and `error`."""
+    return parts.Inserts(_end, (*_HELD, *_HOW), ends)
 
 
 async def of_job(connection: AsyncConnection, job_id: str) -> list[Attempt]:

@@ -1,6 +1,6 @@
 """Everything SQLite and Postgres do differently, as a list of those differences. Statements elsewhere in
 `store` are written once and run on both; what they cannot share, they call from here; many rows at once are a room of
-their own, `many`. Knows no table but the counter of jobs."""
+their own, `many`, and so is how a transaction ends, `conclusion`. Knows no table but the counter of jobs."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     ExceptionContext,
+    Executable,
     Table,
     event,
     text,
@@ -37,6 +38,8 @@ from sqlalchemy.types import NullType
 
 from app.clock import to_micros
 from app.errors import BadSettings
+from app.store import sqlite_driver
+from app.store.sqlite_driver import Gathered
 from app.store.types import HexId, Moment, Whole
 
 SQLITE: Final = "sqlite"
@@ -143,6 +146,10 @@ def set_in_each_transaction(engine: AsyncEngine, settings: Mapping[str, str]) ->
 
 
 _ON_DISK: Final = "set_config('synchronous_commit', 'on', true)"
+
+
+HAS_SESSIONS: Final = "has_sessions"
+"""The execution option of an engine of Postgres that says whether each transaction meets the session of the last."""
 
 
 def _forget_values(failure: ExceptionContext) -> None:
@@ -496,11 +503,56 @@ async def learn_statistics(connection: AsyncConnection, tables: Sequence[Table])
 async def plan_anew(connection: AsyncConnection) -> None:
     """Let no statement of this connection be done any longer as seemed best while its tables were smaller. Postgres
     keeps its plans until statistics are taken: for a minute, and a hundred thousand jobs."""
-    if connection.dialect.name == POSTGRES:
-        await connection.execute(_PLAN_ANEW)
+    await connection.execute(_PLAN_ANEW)
 
 
 _PLAN_ANEW: Final = text("DISCARD PLANS")
+
+
+# --- Transactions in few exchanges ---------------------------------------------------------------------------
+
+
+async def gather(connection: AsyncConnection, changing: int) -> Gathered:
+    """On SQLite: run nothing more until the commit, and then all of it at once, if it changes exactly so many rows."""
+    driver: sqlite_driver.Connection = (await connection.get_raw_connection()).driver_connection  # type: ignore[assignment]
+    return driver.gather(changing)
+
+
+async def can_execute_alone(connection: AsyncConnection) -> bool:
+    """On Postgres: whether a statement may be a transaction of its own here. What the session was told must hold for
+    it; and one that is lost with its connection leaves a doubt, so the connection must not be known to be lost."""
+    raw = await connection.get_raw_connection()
+    options = connection.sync_connection.get_execution_options() if connection.sync_connection else {}
+    driver: asyncpg.Connection[Any] | None = raw.driver_connection
+    return bool(options.get(HAS_SESSIONS)) and driver is not None and not driver.is_closed()
+
+
+async def execute_alone(connection: AsyncConnection, statement: Executable, given: Mapping[str, Any]) -> None:
+    """On Postgres: run a statement that is a transaction of its own, on a connection where none has begun yet."""
+    adapter = (await connection.get_raw_connection()).dbapi_connection
+    assert adapter is not None  # noqa: S101 - for the types: it is connected
+    adapter.autocommit = True
+    try:
+        await connection.execute(statement, given)
+    finally:
+        adapter.autocommit = False
+
+
+def is_undone(error: BaseException) -> bool:
+    """Whether Postgres itself says that what it was asked has come to nothing. What somebody between says does not
+    count."""
+    if not isinstance(error, DBAPIError) or error.connection_invalidated or error.orig is None:
+        return False
+    told = error.driver_exception
+    return isinstance(told, asyncpg.PostgresError) and not (told.sqlstate or "").startswith(_NOT_SURE)
+
+
+_NOT_SURE: Final = (
+    "08",  # the connection
+    "40003",  # "statement completion unknown"
+    "57P",  # stopping, starting, crashed
+    "58",  # the system it runs on
+)
 
 
 # --- Rows as the driver gives them --------------------------------------------------------------------------

@@ -12,21 +12,21 @@ import math
 import os
 import socket
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
-from sqlalchemy import Float, bindparam, or_, select, update
+from sqlalchemy import Float, Update, bindparam, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.clock import Clock, DatabaseClock
 from app.errors import AnotherDispatcher, DispatchLost
 from app.events import DispatcherAwaited, Emit
-from app.store import dialect, many
+from app.store import dialect
 from app.store.engine import Engines, Timeouts, open_engines, parse_url
 from app.store.replicas import Replica
 from app.store.schema import dispatcher
@@ -64,7 +64,9 @@ _OURS: Final = update(dispatcher).where(
     _C.name == ROW, _C.holder == bindparam("our_name"), _C.epoch == bindparam("our_epoch")
 )
 _RENEW: Final = _OURS.values(expires_at=_END, last_time=bindparam("new_time"))
-_GIVE_BACK: Final = _OURS.values(expires_at=None)
+_BY_NAME: Final = update(dispatcher).where(_C.name == ROW, _C.holder == bindparam("our_name"))
+_RAISE: Final = _BY_NAME.values(epoch=_C.epoch + 1).returning(_C.epoch)
+_GIVE_BACK: Final = _BY_NAME.values(expires_at=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,21 +194,26 @@ class Dispatcher:
         self.since = self._clock.now()
         return True
 
-    async def prove(
-        self,
-        connection: AsyncConnection,
-        now: datetime,
-        more_sec: float = 0.0,
-        parts: Sequence[many.Part] = (),
-    ) -> None:
-        """Renew the claim inside a transaction, for `more_sec` longer than usual, and write what is given along with
-        it; raises `DispatchLost` if another process has taken over. From here to the end of the transaction nobody
-        can."""
+    def proof(self, now: datetime, more_sec: float = 0.0) -> tuple[Update, Mapping[str, Any]]:
+        """A constant statement that renews the claim inside a transaction, for `more_sec` longer than usual, and its
+        parameters. It changes one row, or another process has taken over. From there to the end of the transaction
+        nobody can."""
         self._proved_at = self._clock.monotonic()
         ours = {"our_name": self.holder, "our_epoch": self.epoch}
-        values = ours | {"claim_sec": self.claim_sec + more_sec, "new_time": now}
-        if await many.execute_with(connection, parts, _RENEW, values) != 1:
+        return _RENEW, ours | {"claim_sec": self.claim_sec + more_sec, "new_time": now}
+
+    async def prove(self, connection: AsyncConnection, now: datetime, more_sec: float = 0.0) -> None:
+        """Renew the claim by itself. Raises `DispatchLost`."""
+        if (await connection.execute(*self.proof(now, more_sec))).rowcount != 1:
             raise DispatchLost("another server has taken over this database")
+
+    async def outdate(self, connection: AsyncConnection) -> None:
+        """Go on under another epoch: what we have sent and never heard of again proves the old one, so once this is
+        committed it cannot be any more. Waits for what is being committed. Raises `DispatchLost`."""
+        epoch = await connection.scalar(_RAISE, {"our_name": self.holder})
+        if epoch is None:
+            raise DispatchLost("another server has taken over this database")
+        self.epoch = epoch
 
     async def prove_alone(self, connection: AsyncConnection, now: datetime) -> None:
         """`prove` at the beginning of a transaction on a connection in place of another: what that one has locked, and
@@ -227,7 +234,7 @@ class Dispatcher:
     async def release(self, engine: AsyncEngine) -> None:
         """Let the next server start at once."""
         async with engine.begin() as connection:
-            await connection.execute(_GIVE_BACK, {"our_name": self.holder, "our_epoch": self.epoch})
+            await connection.execute(_GIVE_BACK, {"our_name": self.holder})
 
     async def look(self, engine: AsyncEngine) -> Holder | None:
         """Who dispatches, or did last; None before the first start."""

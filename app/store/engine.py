@@ -17,6 +17,7 @@ from app.errors import BadSettings
 from app.store import sqlite_driver
 from app.store.answers import Answers
 from app.store.dialect import (
+    HAS_SESSIONS,
     POSTGRES,
     SQLITE,
     SQLITE_BEGIN,
@@ -294,6 +295,7 @@ def _postgres_engine(
             **({"server_settings": settings} if address.has_sessions else _NOTHING_KEPT),
         },
         json_deserializer=json_from_text,
+        execution_options={HAS_SESSIONS: address.has_sessions},
         hide_parameters=True,
         pool_pre_ping=True,  # an idle connection may have been killed at the other end
         **pool,

@@ -16,7 +16,7 @@ from sqlalchemy.sql.dml import ReturningUpdate
 
 from app.scheduling.job import Job, Move, State
 from app.scheduling.records import UnnamedJob
-from app.store import dialect, many
+from app.store import dialect, many, parts
 from app.store.schema import IS_ACTIVE, IS_PENDING, IS_QUEUED, job_attempts, jobs
 from app.store.slices import in_slices
 
@@ -118,9 +118,9 @@ _NEW: Final = (
 _new_row: Final = attrgetter(*_NEW)
 
 
-def new_rows(new: Sequence[Job]) -> many.Inserts:
+def new_rows(new: Sequence[Job]) -> parts.Inserts:
     """Rows of jobs that nobody has claimed yet."""
-    return many.Inserts(jobs, _NEW, [_new_row(job) for job in new])
+    return parts.Inserts.into(jobs, _NEW, [_new_row(job) for job in new])
 
 
 async def get(connection: AsyncConnection, job_id: str) -> Job | None:
@@ -222,21 +222,15 @@ async def claim_if_queued(connection: AsyncConnection, leases: Sequence[Mapping[
     return [Job(*row) for row in rows]
 
 
-async def start_if_scheduled(connection: AsyncConnection, leased: Sequence[Job], now: datetime) -> list[Job] | None:
-    """Scheduled → running: the jobs as they are then, in order. None if any row is no longer as its job says."""
-    started = await many.update_each(
-        connection,
-        jobs,
-        [{"id": job.id, "token": job.token} for job in leased],
-        keys=["id", "token"],
-        values=[],
-        same={"state": START.new, "started_at": now},
-        where=_IS_SCHEDULED,
-        returning=_ID,
-    )
-    if len(started) != len(leased):
-        return None
-    return [replace(job, state=START.new, started_at=now) for job in leased]
+def starts(leased: Sequence[Job], now: datetime) -> parts.Updates:
+    """Scheduled → running, of jobs that are still as these say."""
+    rows = [(job.id, job.token) for job in leased]
+    return parts.Updates(jobs, _LEASED, (), rows, {"state": START.new, "started_at": now}, _IS_SCHEDULED)
+
+
+def started(job: Job, now: datetime) -> Job:
+    """What a leased job is after its start."""
+    return replace(job, state=START.new, started_at=now)
 
 
 async def move_if_unchanged(connection: AsyncConnection, job: Job, move: Move, values: Mapping[str, Any]) -> Job | None:
@@ -255,21 +249,11 @@ def moved(job: Job, move: Move, values: Mapping[str, Any]) -> Job:
     return replace(job, state=move.new, **_LEAVING[move.new], **values)
 
 
-async def move_each_if_unchanged(connection: AsyncConnection, move: Move, changes: Sequence[Mapping[str, Any]]) -> int:
-    """Move leased jobs, each of another id. Each of `changes` has the `id` and the `token` of one as it was read, and
-    the same further columns, with its values; how many of the rows were still so."""
-    names = [name for name in changes[0] if name not in _LEASED]
-    moved = await many.update_each(
-        connection,
-        jobs,
-        changes,
-        keys=_LEASED,
-        values=names,
-        same={"state": move.new, **_LEAVING[move.new]},
-        where=_IN_STATE[move.old],
-        returning=_ID,
-    )
-    return len(moved)
+def moves(move: Move, names: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> parts.Updates:
+    """Move leased jobs, each of another id. Each of `rows` is the `id` and the `token` of one as it was read, and the
+    values of the columns `names`."""
+    same = {"state": move.new, **_LEAVING[move.new]}
+    return parts.Updates(jobs, _LEASED, names, rows, same, _IN_STATE[move.old])
 
 
 async def reprioritize_if_unchanged(

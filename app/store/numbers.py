@@ -4,6 +4,7 @@ free. What is in store when a process ends is given to nobody."""
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -21,21 +22,21 @@ class Numbers:
         self._left: deque[int] = deque()
         self._used = 0
 
-    async def begin(self, connection: AsyncConnection, wanted: int) -> None:
-        """Have so many for the transaction that begins here."""
+    async def begin(self, connection: Callable[[], AsyncConnection], wanted: int) -> None:
+        """Have so many for the transaction that begins here, whose connection is asked for if it is needed."""
         self._used = 0
         if wanted > len(self._left):
-            await self._draw(connection, wanted - len(self._left))
+            await self._draw(connection(), wanted - len(self._left))
 
     def take(self) -> int:
         """The next one; at most as many as were wanted."""
         self._used += 1
         return self._left.popleft()
 
-    async def restock(self, connection: AsyncConnection) -> None:
+    async def restock(self, connection: Callable[[], AsyncConnection]) -> None:
         """At the end of a transaction, have as many for one like it."""
         if self._used > len(self._left):
-            await self._draw(connection, self._used)
+            await self._draw(connection(), self._used)
 
     def drop(self) -> None:
         """The transaction is undone, and on SQLite with it what it has drawn."""

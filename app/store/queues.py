@@ -9,7 +9,7 @@ from sqlalchemy import delete, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.scheduling.scheduler import LaneTime, QueueState, QueueTime
-from app.store import dialect, many
+from app.store import dialect, many, parts
 from app.store.schema import lanes, queues
 from app.store.slices import in_slices
 
@@ -74,11 +74,11 @@ async def some_lanes(connection: AsyncConnection, pairs: Iterable[tuple[str, str
     return {(row.queue, row.tenant): row.virtual_time for row in found}
 
 
-def moved(clocks: Sequence[QueueTime], moved_lanes: Sequence[LaneTime]) -> list[many.Upserts]:
+def moved(clocks: Sequence[QueueTime], moved_lanes: Sequence[LaneTime]) -> list[parts.Upserts]:
     """What writes the clocks of queues and the virtual times of lanes."""
     both = (
-        many.Upserts(queues, ("name",), ("clock", "since_move", "horizon"), clocks),
-        many.Upserts(lanes, ("queue", "tenant"), ("virtual_time",), moved_lanes),
+        parts.Upserts(queues, ("name",), ("clock", "since_move", "horizon"), clocks),
+        parts.Upserts(lanes, ("queue", "tenant"), ("virtual_time",), moved_lanes),
     )
     return [each for each in both if each.rows]
 

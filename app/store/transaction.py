@@ -1,6 +1,6 @@
-"""One transaction of the writer, shared by a group of writes. New rows are collected and inserted together, at the
-latest before the next statement looks at the tables; where there are many, the database is at work on some while the
-next are being made."""
+"""One transaction of the writer, shared by a group of writes. What nobody looks at is collected and written together,
+at the latest before the next statement looks at the tables, at best with what ends the transaction. Where there are
+many new rows, the database is at work on some while the next are being made."""
 
 from __future__ import annotations
 
@@ -13,34 +13,59 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.clock import Clock
 from app.scheduling.job import Job
-from app.store import jobs, many, queues, tenants
+from app.store import jobs, parts, queues, tenants
 from app.store.numbers import Numbers
+from app.store.parts import Part
 
 SENT_AHEAD: Final = 200
 """So many new jobs are sent on their way before the next are made. Fewer would cost more in statements than is won."""
 
 
+class Redo(Exception):
+    """Raised by a write that met rows other than memory expected: roll back the group, then once more.
+
+    `repair` is called on the rolled-back memory before the group is tried again.
+    """
+
+    def __init__(self, repair: Callable[[], None] | None = None) -> None:
+        super().__init__("the group is tried once more")
+        self.repair = repair
+
+
 class Transaction:
     """What a write gets to work with. It is open for the duration of the write and no longer."""
 
-    def __init__(self, connection: AsyncConnection, clock: Clock, numbers: Numbers) -> None:
+    def __init__(
+        self, connection: AsyncConnection, clock: Clock, numbers: Numbers, *, has_begun: bool, is_careful: bool
+    ) -> None:
         self._connection = connection
         self._clock = clock
         self._numbers = numbers
         self._new_tenants: set[str] = set()
         self._new_queues: set[str] = set()
         self._new_jobs: list[Job] = []
+        self._parts: list[Part] = []
         self._on_the_way: asyncio.Task[None] | None = None
-        self._at_last: list[many.Part] = []
+        self.has_begun = has_begun
+        """Whether the database may know of it yet."""
+        self.is_careful = is_careful
+        """Whether what memory expected has been found wrong: look before anything is changed."""
         self.steps_after_commit: list[Callable[[], None]] = []
         self.touched = 0
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, connection: AsyncConnection, clock: Clock, numbers: Numbers) -> AsyncIterator[Transaction]:
-        """A transaction on a connection that has begun one. Whatever ends the block, nothing is under way on the
-        connection then."""
-        tx = cls(connection, clock, numbers)
+    async def open(
+        cls,
+        connection: AsyncConnection,
+        clock: Clock,
+        numbers: Numbers,
+        *,
+        has_begun: bool = True,
+        is_careful: bool = False,
+    ) -> AsyncIterator[Transaction]:
+        """A transaction on a connection. Whatever ends the block, nothing is under way on the connection then."""
+        tx = cls(connection, clock, numbers, has_begun=has_begun, is_careful=is_careful)
         try:
             yield tx
         except asyncio.CancelledError:
@@ -78,45 +103,52 @@ class Transaction:
         """Call `step(*args)` once the transaction is durable, and never if it is undone."""
         self.steps_after_commit.append(lambda: step(*args))
 
+    def connection(self) -> AsyncConnection:
+        """For a statement that has nothing to do with what is collected."""
+        self.has_begun = True
+        return self._connection
+
     async def reading(self) -> AsyncConnection:
         """The connection to look with before anything is changed: a write that finds it must refuse may
         still raise a `FairlaneError`, and its neighbours do not notice."""
         await self.flush()
-        return self._connection
+        return self.connection()
 
     async def settled(self) -> AsyncConnection:
         """The connection to write on, with everything collected so far in the database."""
         self.touched += 1
         return await self.reading()
 
-    def write_at_last(self, parts: Sequence[many.Part]) -> None:
-        """Write these with what the transaction ends with."""
-        self._at_last += parts
+    def write(self, *written: Part) -> None:
+        """Write these, at the latest before the next statement. No row is in two of them."""
+        self.touched += 1
+        self._parts += written
 
-    async def end(self) -> Sequence[many.Part]:
+    async def end(self) -> Sequence[Part]:
         """Write what cannot wait for what the transaction ends with; what is to be written with that."""
         await self._arrived()
         await self._insert_parents()
-        return [*self._new_rows(), *self._at_last]
+        return self._take_parts()
 
     async def flush(self) -> None:
-        """Insert the rows collected so far, each after those that it refers to."""
+        """Write what is collected so far, each row after those that it refers to. Raises `Redo`."""
         await self._arrived()
-        await self._insert_collected()
+        await self._write_collected()
 
     async def send_ahead(self) -> None:
         """Insert the rows collected so far if they are many, but do not wait for it. What goes wrong with it is raised
         by whoever uses the connection next."""
         if len(self._new_jobs) >= SENT_AHEAD:
             await self._arrived()
-            self._on_the_way = asyncio.create_task(self._insert_collected(), name="inserting ahead")
+            self._on_the_way = asyncio.create_task(self._write_collected(), name="inserting ahead")
             await asyncio.sleep(0)  # now it is sent
 
     async def drop_collected(self) -> None:
-        """Forget the rows that are not inserted yet: the write that asked for them failed."""
+        """Forget what is not written yet: the write that asked for it failed."""
         self._new_tenants.clear()
         self._new_queues.clear()
         self._new_jobs.clear()
+        self._parts.clear()
         with suppress(Exception):
             await self._arrived()
 
@@ -125,20 +157,22 @@ class Transaction:
             sent, self._on_the_way = self._on_the_way, None
             await sent
 
-    async def _insert_collected(self) -> None:
-        new_rows = self._new_rows()
+    async def _write_collected(self) -> None:
+        collected = self._take_parts()
         await self._insert_parents()
-        for rows in new_rows:
-            await rows.alone(self._connection)
+        for part in collected:
+            if not await parts.write(self.connection(), part):
+                raise Redo
 
     async def _insert_parents(self) -> None:
         new_tenants, self._new_tenants = self._new_tenants, set()
         new_queues, self._new_queues = self._new_queues, set()
         if new_tenants:
-            await tenants.ensure(self._connection, sorted(new_tenants), self._clock.now())
+            await tenants.ensure(self.connection(), sorted(new_tenants), self._clock.now())
         if new_queues:
-            await queues.ensure(self._connection, sorted(new_queues))
+            await queues.ensure(self.connection(), sorted(new_queues))
 
-    def _new_rows(self) -> list[many.Part]:
+    def _take_parts(self) -> list[Part]:
         new_jobs, self._new_jobs = self._new_jobs, []
-        return [jobs.new_rows(new_jobs)] if new_jobs else []
+        collected, self._parts = self._parts, []
+        return [jobs.new_rows(new_jobs), *collected] if new_jobs else collected

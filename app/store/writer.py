@@ -18,12 +18,14 @@ from app.clock import Clock
 from app.errors import DispatchLost, FairlaneError, NotDispatching, Unavailable
 from app.events import Emit, GroupCommitted, LoopFailed, WriterFailed
 from app.spans import NO_SPANS, Spans
-from app.store import dialect
+from app.store import dialect, parts
 from app.store.answers import ANSWER_SEC, SEVER_SEC, STILL_AWAY_SEC, Answers
+from app.store.conclusion import Conclusion
 from app.store.dispatcher import Dispatcher
 from app.store.group import A, Refused, Run, RunEach, T, Write, calls
 from app.store.numbers import Numbers
-from app.store.transaction import Transaction
+from app.store.parts import Part
+from app.store.transaction import Redo, Transaction
 
 GROUP_WRITES: Final = 256
 """Most writes in one transaction: it bounds how long the first of them waits for the last."""
@@ -33,8 +35,9 @@ GROUP_ITEMS: Final = 1000
 on it, the next is read and checked."""
 
 PLANS_LAST: Final = 1000
-"""After so many new jobs the database plans its statements anew: what it does with a small table is no good with a
-large one."""
+PLANS_LAST_LONGEST: Final = 64_000
+"""After so many new jobs the database plans its statements anew, and then each time after twice as many: what it does
+with a small table is no good with a large one."""
 
 REDO_LIMIT: Final = 64
 """How often a group is tried; each time but the first the database had refused a row that memory proposed."""
@@ -66,17 +69,6 @@ class Memory(Protocol):
 
     async def reload(self) -> None:
         """Read everything again: nobody knows whether the last transaction was committed."""
-
-
-class Redo(Exception):
-    """Raised by a write that met rows other than memory expected: roll back the group, then once more.
-
-    `repair` is called on the rolled-back memory before the group is tried again.
-    """
-
-    def __init__(self, repair: Callable[[], None] | None = None) -> None:
-        super().__init__("the group is tried once more")
-        self.repair = repair
 
 
 class Writer:
@@ -111,7 +103,7 @@ class Writer:
         self._busy_since: float | None = None
         self._commit_sec = 0.0
         self._numbers = Numbers()
-        self._new_since_planned = 0
+        self._new_since_planned, self._plans_last = 0, PLANS_LAST
         self.lost_event = asyncio.Event()
         self.commits = 0
 
@@ -281,16 +273,13 @@ class Writer:
         self._memory.begin()
         try:
             new_jobs = sum(item.new_jobs for item in group)
-            async with (
-                self._transaction() as connection,
-                Transaction.open(connection, self._clock, self._numbers) as tx,
-            ):
-                await self._numbers.begin(connection, new_jobs)
+            async with self._open(careful=careful) as (tx, conclusion):
+                await self._numbers.begin(tx.connection, new_jobs)
                 for run, take in calls(group, careful=careful):
-                    take(await self._run_one(connection, tx, run, careful=careful))
+                    take(await self._run_one(tx, run, careful=careful))
                 if not careful:
                     await self._follow_up(tx)
-                await self._end(connection, tx, new_jobs, careful=careful)
+                await self._end(tx, conclusion, new_jobs)
         except BaseException:
             self._numbers.drop()
             self._memory.rollback()
@@ -298,44 +287,41 @@ class Writer:
         self._memory.commit()
         return tx.steps_after_commit
 
-    async def _plan_anew_if_much_is_new(self, connection: AsyncConnection, new_jobs: int) -> None:
+    async def _plan_anew_if_much_is_new(self, tx: Transaction, new_jobs: int) -> None:
         self._new_since_planned += new_jobs
-        if self._new_since_planned >= PLANS_LAST:
-            self._new_since_planned = 0
-            await dialect.plan_anew(connection)
+        if self._new_since_planned >= self._plans_last and self._engine.dialect.name == dialect.POSTGRES:
+            self._new_since_planned, self._plans_last = 0, min(2 * self._plans_last, PLANS_LAST_LONGEST)
+            await dialect.plan_anew(tx.connection())
 
     @asynccontextmanager
-    async def _transaction(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction. A COMMIT that raises leaves a doubt."""
-        connection = await self._begun()
-        is_committing = False
+    async def _open(self, *, careful: bool) -> AsyncIterator[tuple[Transaction, Conclusion]]:
+        """A transaction, and what will end it. If that fails it may leave a doubt."""
+        connection, has_begun = await self._begun()
+        conclusion = Conclusion(connection)
+        opened = Transaction.open(connection, self._clock, self._numbers, has_begun=has_begun, is_careful=careful)
         try:
-            yield connection
-            is_committing = True
-            began = self._clock.monotonic()
-            with self._spans.span("commit"):
-                await connection.commit()
-            self._commit_sec = self._clock.monotonic() - began
+            async with opened as tx:
+                yield tx, conclusion
             self._dispatcher.renewed()
         except BaseException:
-            self._in_doubt = is_committing
-            await self._give_up(connection, keep=not is_committing)
+            self._in_doubt = conclusion.may_be_durable
+            await self._give_up(connection, keep=not self._in_doubt)
             raise
 
-    async def _begun(self) -> AsyncConnection:
-        """The connection, kept from group to group, in a new transaction."""
+    async def _begun(self) -> tuple[AsyncConnection, bool]:
+        """The connection, kept from group to group, for a new transaction; whether the database knows of that."""
         is_another = self._connection is None
         if self._connection is None:
             self._connection = await self._engine.connect()
         connection = self._connection
         try:
-            await connection.begin()
+            await connection.begin()  # says nothing to the database yet
             if is_another:
                 await self._dispatcher.prove_alone(connection, self._clock.now())
         except BaseException:
             await self._give_up(connection, keep=False)
             raise
-        return connection
+        return connection, is_another
 
     async def _hang_up(self) -> None:
         if self._connection is not None:
@@ -354,9 +340,9 @@ class Writer:
         await connection.invalidate()
         await connection.close()
 
-    async def _run_one(self, connection: AsyncConnection, tx: Transaction, run: Run[Any], *, careful: bool) -> Any:
+    async def _run_one(self, tx: Transaction, run: Run[Any], *, careful: bool) -> Any:
         mark, steps, touched = self._memory.mark(), len(tx.steps_after_commit), tx.touched
-        savepoint = await connection.begin_nested() if careful else None
+        savepoint = await tx.connection().begin_nested() if careful else None
         try:
             answer = await run(tx)
             if savepoint is not None:
@@ -387,19 +373,35 @@ class Writer:
                 raise
             raise Redo from error
 
-    async def _end(self, connection: AsyncConnection, tx: Transaction, new_jobs: int, *, careful: bool) -> None:
-        """Write what is still to be written, and prove that this process dispatches here: last of all, so that no time
-        that the transaction has given out is newer than the one written with it."""
+    async def _end(self, tx: Transaction, conclusion: Conclusion, new_jobs: int) -> None:
+        """Write what is still to be written, prove that this process dispatches here, and commit. The proof is last of
+        all, so that no time that the transaction has given out is newer than the one written with it."""
         try:
             self._memory.flush(tx)
-            parts = await tx.end()  # from here on nothing else is under way on the connection
-            await self._plan_anew_if_much_is_new(connection, new_jobs)
-            await self._numbers.restock(connection)
-            await self._dispatcher.prove(connection, self._clock.now(), parts=parts)
+            at_last = await tx.end()  # from here on nothing else is under way on the connection
+            await self._plan_anew_if_much_is_new(tx, new_jobs)
+            await self._numbers.restock(tx.connection)
+            began = self._clock.monotonic()
+            with self._spans.span("commit"):
+                if tx.is_careful:
+                    await self._conclude_with_care(tx, conclusion, at_last)
+                else:
+                    proof = self._dispatcher.proof(self._clock.now())
+                    await conclusion.commit(at_last, *proof, has_begun=tx.has_begun)
+            self._commit_sec = self._clock.monotonic() - began
         except Exception as error:
-            if careful or isinstance(error, DispatchLost) or dialect.is_unavailable(error):
+            surely = tx.is_careful or conclusion.may_be_durable or isinstance(error, DispatchLost)
+            if surely or dialect.is_unavailable(error):
                 raise
             raise Redo from error
+
+    async def _conclude_with_care(self, tx: Transaction, conclusion: Conclusion, at_last: Sequence[Part]) -> None:
+        """One statement after the other, so that it shows what is wrong."""
+        for part in at_last:
+            if not await parts.write(tx.connection(), part):
+                raise Redo
+        await self._dispatcher.prove(tx.connection(), self._clock.now())
+        await conclusion.commit_plainly()
 
     def _fail_group(self, group: Sequence[Write], error: Exception) -> None:
         kind = Unavailable

@@ -4,16 +4,21 @@ once the trouble is over everything is as before."""
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
+from app.errors import Unavailable
 from tests.disks import clear, fill, small_disk
 from tests.effort import EFFORT
 from tests.faults.clients import Clients, at_work
 from tests.faults.postgres import MODES, OwnPostgres
 from tests.faults.proxy import Proxy
+from tests.flow.harness import PATIENCE_SEC, service
+from tests.flow.views import assert_memory_equals_sql
 
 pytestmark = pytest.mark.torture
 
@@ -99,3 +104,31 @@ async def test_its_connections_stall(own: OwnPostgres, *, strand: bool) -> None:
                 await clients.see_ready(503)
                 await clients.refused(20)
                 proxy.heal(strand=strand)
+
+
+async def test_what_comes_late_is_not_committed_once_memory_was_read_again(own: OwnPostgres) -> None:
+    """The server's process stands still before it has read what it was sent."""
+    async with service(own.database) as running:
+        core = running.core
+        for _ in range(3):  # by then what will be late is prepared
+            await running.submit()
+        process = await own.database.value(
+            "SELECT pid FROM pg_stat_activity WHERE application_name = 'fairlane writer'"
+        )
+        os.kill(int(process), signal.SIGSTOP)
+        try:
+            with pytest.raises(Unavailable):
+                await running.submit(name="late")
+            async with asyncio.timeout(PATIENCE_SEC):
+                while core.writer.busy_sec:  # noqa: ASYNC110 - nothing tells when a connection is given up
+                    await asyncio.sleep(0.1)
+            assert core.writer.is_in_doubt
+            await running.submit(name="after")
+        finally:
+            os.kill(int(process), signal.SIGCONT)
+        ended = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'fairlane writer'"
+        async with asyncio.timeout(PATIENCE_SEC):
+            while await own.database.value(ended) > 1:  # noqa: ASYNC110 - nor when its server has noticed
+                await asyncio.sleep(0.1)
+        await assert_memory_equals_sql(core)
+        assert [job.test_suite for job in await running.claim(9)] == [*["unit"] * 3, "after"]

@@ -120,7 +120,8 @@ def _refused_before(connection: Any, _call: Callable[[], Any]) -> None:
 
 
 def _refused_after(connection: Any, call: Callable[[], Any]) -> None:
-    call()
+    if not connection.autocommit:  # there a refusal undoes what it is the answer to
+        call()
     _say(connection, _DISK_FULL)
 
 

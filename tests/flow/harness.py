@@ -26,6 +26,7 @@ from app.metrics.meter import Meter
 from app.scheduling.job import Job
 from app.settings import PREFIX, Settings, read_settings
 from app.spans import NO_SPANS, Spans
+from app.store.dialect import POSTGRES
 from app.store.transaction import Transaction
 from tests.databases import Database
 
@@ -360,6 +361,9 @@ def _meeting(core: Core, moment: Moment, statement: str, act: Callable[[], None]
     if moment == "after commit":
         with _after_commit(core, act):
             yield
+    elif moment == "commit":
+        with _before_commit(core, act):
+            yield
     elif moment == "statement":
         with _listening(core, "before_cursor_execute", at_statement):
             yield
@@ -376,6 +380,27 @@ def _listening(core: Core, name: str, listener: Callable[..., None]) -> Iterator
         yield
     finally:
         event.remove(engine, name, listener)
+
+
+@contextmanager
+def _before_commit(core: Core, act: Callable[[], None]) -> Iterator[None]:
+    """On Postgres a statement may be the whole transaction; the COMMIT that follows is sent to nobody."""
+    was_all = False
+
+    def at_statement(_connection: object, cursor: Any, *_rest: object) -> None:
+        nonlocal was_all
+        if core.engines.dialect == POSTGRES and cursor._adapt_connection.autocommit:
+            act()
+            was_all = True
+
+    def at_commit(_connection: object) -> None:
+        nonlocal was_all
+        if not was_all:
+            act()
+        was_all = False
+
+    with _listening(core, "before_cursor_execute", at_statement), _listening(core, "commit", at_commit):
+        yield
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Any, get_args
 import asyncpg
 import pytest
 
+from app import main
 from app.errors import Unavailable
 from app.events import Recovered, WriterFailed
 from app.flow import look, tenancy
@@ -21,7 +22,8 @@ from app.flow.look import JobFilter
 from app.flow.submit import JobRequest, submit
 from app.flow.tenancy import TenantSettings
 from app.scheduling.job import State
-from app.store import engine, writer
+from app.store import writer
+from app.store.engine import Timeouts
 from app.store.transaction import Transaction
 from tests.databases import Database, Sqlite
 from tests.flow.calls import FAULTS, failing_call
@@ -289,7 +291,7 @@ async def test_a_connection_that_is_cut_while_nobody_uses_it_is_not_noticed(post
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Locks are waited for no longer than this."""
-    monkeypatch.setattr(engine, "Timeouts", partial(engine.Timeouts, lock=0.2))
+    monkeypatch.setattr(main, "Timeouts", partial(Timeouts, lock=0.2))
 
 
 @pytest.mark.usefixtures("impatient")
@@ -370,3 +372,20 @@ async def test_a_clock_that_jumped_ends_no_lease_after_a_doubtful_commit(databas
 
         assert not core.writer.is_in_doubt
         assert [core.leases.get(job.id) for job in jobs] == before
+
+
+async def test_a_renewal_that_nobody_has_heard_of_leaves_no_doubt(postgres: Database) -> None:
+    """A connection that was lost while nobody asked for anything costs no reading of memory."""
+    async with service(postgres) as service_:
+        core = service_.core
+        await service_.submit()
+        with failing(core, "commit"), pytest.raises(Unavailable):
+            await core.write(_nothing)
+        assert not core.writer.is_in_doubt
+        with failing(core, "commit"), pytest.raises(Unavailable):
+            await service_.submit()
+        assert core.writer.is_in_doubt
+
+
+async def _nothing(tx: Transaction) -> None:
+    """Only the claim on the database is renewed."""

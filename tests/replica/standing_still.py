@@ -9,17 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from app.cli import main
+from app.store.conclusion import Conclusion
 from app.store.dispatcher import Dispatcher
 
 PROGRAM: Final = "from tests.replica.standing_still import serve; serve()"
 """What Python runs instead of the service's own program."""
 
-PROVES: Final = "Dispatcher.prove"
-COMMITS: Final = "AsyncConnection.commit"
-_PLACES: Final[Mapping[str, Any]] = {PROVES: Dispatcher, COMMITS: AsyncConnection}
+PROVES: Final = "Dispatcher.proof"
+COMMITS: Final = "Conclusion.commit_plainly"
+_PLACES: Final[Mapping[str, Any]] = {PROVES: Dispatcher, COMMITS: Conclusion}
 
 _FLAG, _BEFORE = "STAND_STILL", "STAND_STILL_BEFORE"
 

@@ -16,6 +16,7 @@ from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.store.engine import Engines
+from app.store.sqlite_driver import Gathered
 
 Kind = Literal["connect", "BEGIN", "statement", "COMMIT", "ROLLBACK"]
 
@@ -85,6 +86,7 @@ class Connection:
         self.is_reader = is_reader
         self._handle: Handle | None = None
         self.cursors: list[sqlite3.Cursor] = []
+        self.gathered: Gathered | None = None
         self._thread = SimpleNamespace()  # SQLAlchemy makes it a daemon
         self._tx = SimpleNamespace(put_nowait=_at_once)  # and sets the isolation level by the thread's inbox
 
@@ -108,6 +110,10 @@ class Connection:
     def cursor(self) -> Cursor:
         return Cursor(self)
 
+    def gather(self, changing: int) -> Gathered:
+        self.gathered = Gathered(changing)
+        return self.gathered
+
     async def execute(self, sql: str, run: Callable[[sqlite3.Connection], Any]) -> Any:
         """Settings cost no turn, nor what only marks a transaction that reads: nobody could tell when it ran."""
         if sql.startswith("PRAGMA"):
@@ -128,12 +134,16 @@ class Connection:
         return is_news
 
     async def commit(self) -> None:
+        gathered, self.gathered = self.gathered, None
         if self.is_reader:
             self._conn.commit()
+        elif gathered is not None:
+            await self._ask("COMMIT", "COMMIT", partial(gathered.commit, None))
         else:
             await self._ask("COMMIT", "COMMIT", sqlite3.Connection.commit)
 
     async def rollback(self) -> None:
+        self.gathered = None
         if self._handle is not None and self._handle.raw.in_transaction:
             await self._ask("ROLLBACK", "ROLLBACK", sqlite3.Connection.rollback)
 
@@ -199,6 +209,10 @@ class Cursor:
         return self
 
     async def _run(self, sql: str, run: Callable[[sqlite3.Connection], sqlite3.Cursor]) -> None:
+        if self._connection.gathered is not None:
+            self._connection.gathered.add(run)
+            return
+
         def run_and_keep(raw: sqlite3.Connection) -> sqlite3.Cursor:
             self._connection.cursors.append(run(raw))
             return self._connection.cursors[-1]

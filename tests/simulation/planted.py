@@ -3,7 +3,7 @@ simulation sees."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -13,8 +13,11 @@ from app.flow import dispatch, finish, moves, recover
 from app.flow.core import Core
 from app.flow.finish import Ending
 from app.flow.keys import KeysInFlight
+from app.scheduling.job import Move
 from app.scheduling.scheduler import LaneTime, Scheduler
 from app.store import jobs
+from app.store.group import Write
+from app.store.parts import Updates
 from app.store.writer import Writer
 
 Fault = Callable[[pytest.MonkeyPatch], None]
@@ -66,13 +69,13 @@ def an_order_that_keeps_what_was_rolled_back(patch: pytest.MonkeyPatch) -> None:
 
 def leases_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     """Memory drops a lease when its end is written, not when it is durable."""
-    real = jobs.move_each_if_unchanged
+    real = jobs.moves
 
-    async def move(connection: Any, move: Any, changes: Any) -> int:
+    def move(move: Move, names: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> Updates:
         for core in _cores:
-            for change in changes:
-                core.leases.drop(change["id"])
-        return await real(connection, move, changes)
+            for job_id, *_ in rows:
+                core.leases.drop(job_id)
+        return real(move, names, rows)
 
     _cores: list[Core] = []
     began = Core.__init__
@@ -82,7 +85,7 @@ def leases_before_the_commit(patch: pytest.MonkeyPatch) -> None:
         _cores[:] = [self]
 
     patch.setattr(Core, "__init__", init)
-    patch.setattr(jobs, "move_each_if_unchanged", move)
+    patch.setattr(jobs, "moves", move)
 
 
 def a_start_that_joins_anew(patch: pytest.MonkeyPatch) -> None:
@@ -121,14 +124,13 @@ def a_doubt_that_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_answer_before_the_commit(patch: pytest.MonkeyPatch) -> None:
-    real = Writer._run_one
+    real = Write.take
 
-    async def run(self: Writer, connection: Any, tx: Any, item: Any, *, careful: bool) -> Any:
-        answer = await real(self, connection, tx, item, careful=careful)
-        item.resolve(answer)
-        return answer
+    def take(self: Write, outcome: Any) -> None:
+        real(self, outcome)
+        self.answer()
 
-    patch.setattr(Writer, "_run_one", run)
+    patch.setattr(Write, "take", take)
 
 
 def keys_that_are_not_held(patch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from sqlalchemy import event, func, insert, select, update
+from sqlalchemy import event, insert, select
 from sqlalchemy.engine.interfaces import CacheStats
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -17,21 +17,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.scheduling.job import State
 from app.store.dialect import draw_seqs, upsert, violated_constraint
 from app.store.engine import Engines
-from app.store.many import (
-    ROWS_PER_STATEMENT,
-    Inserts,
-    Part,
-    Upserts,
-    execute_with,
-    insert_each,
-    select_each,
-    update_each,
-)
+from app.store.many import ROWS_PER_STATEMENT, insert_each, select_each, update_each
 from app.store.schema import (
     IS_PENDING,
     IS_QUEUED,
     jobs,
-    queues,
     tenants,
 )
 from tests.databases import Database
@@ -204,38 +194,3 @@ async def test_a_statement_for_many_is_compiled_once(engines: Engines) -> None:
             await promote(connection, ids[10:])
 
     assert hits == [CacheStats.CACHE_HIT, CacheStats.CACHE_HIT]
-
-
-# --- execute_with ---
-
-_RAISE = update(queues).where(queues.c.name == "other").values(horizon=queues.c.horizon + 1)
-_CLOCKS = select(queues.c.name, queues.c.clock, queues.c.since_move, queues.c.horizon).where(queues.c.name != "default")
-
-
-@pytest.mark.parametrize("count", [1, 3, 200])
-async def test_parts_are_written_with_a_statement(engines: Engines, count: int) -> None:
-    """Few are one statement with it on Postgres, many come before it."""
-    async with engines.writer.begin() as connection:
-        await connection.execute(insert(tenants), [{"name": "acme"}])
-        await connection.execute(insert(queues), [{"name": name, "clock": 1} for name in ("other", "q0")])
-        names = ("seq", "tenant", "test_suite")
-        parts: list[Part] = [
-            Inserts(jobs, names, [(seq, "acme", "unit") for seq in await draw_seqs(connection, 6 * count)]),
-            Upserts(queues, ("name",), ("clock", "since_move"), [(f"q{n}", 7, n) for n in range(count)]),
-        ]
-
-        assert await execute_with(connection, parts, _RAISE, {}) == 1
-
-        told = await connection.execute(_CLOCKS)
-        assert set(told.all()) == {("other", 1, 0, 1), *((f"q{n}", 7, n, 0) for n in range(count))}
-        assert await connection.scalar(select(func.count()).select_from(jobs)) == 6 * count
-
-
-async def test_a_part_that_is_refused_is_refused_with_all_the_rest(engines: Engines) -> None:
-    clock = Upserts(queues, ("name",), ("clock",), [("other", 5)])
-    orphan = Inserts(jobs, ("seq", "tenant", "test_suite"), [(1, "nobody", "unit")])
-    async with engines.writer.connect() as connection:
-        with pytest.raises(IntegrityError):
-            await execute_with(connection, [clock, orphan], _RAISE, {})
-    async with engines.reader.begin() as connection:
-        assert (await connection.execute(_CLOCKS)).all() == []

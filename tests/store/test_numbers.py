@@ -17,11 +17,11 @@ from tests.store.rows import add_job, add_tenant
 async def _take(numbers: Numbers, engines: Engines, count: int, *, undone: bool = False) -> list[int]:
     """As the writer does, with rows under these numbers."""
     async with engines.writer.connect() as connection:
-        await numbers.begin(connection, count)
+        await numbers.begin(lambda: connection, count)
         taken = [numbers.take() for _ in range(count)]
         rows = [{"seq": seq, "tenant": "acme", "test_suite": "unit"} for seq in taken]
         await connection.execute(insert(jobs), rows)
-        await numbers.restock(connection)
+        await numbers.restock(lambda: connection)
         if undone:
             numbers.drop()
             await connection.rollback()
