@@ -79,7 +79,9 @@ def end_waiting(core: Core) -> None:
 async def _wait(core: Core, waiting: Waiting) -> None:
     """Until there is an answer, or it is clear that there will be none."""
     while not waiting.answer.done() and not core.waiting.ended.done() and _can_pick_for(core, waiting):
-        await core.write(partial(_serve, core))  # those before it in the line may get all of the first transaction
+        waiting.asked = asyncio.get_running_loop().create_future()
+        # Those before it in the line may get all of the first transaction.
+        await core.writer.write_until(waiting.asked, partial(_serve, core))
     if not waiting.answer.done() and waiting.request.wait_sec:
         either: set[asyncio.Future[Any]] = {waiting.answer, core.waiting.ended}
         await asyncio.wait(either, timeout=waiting.request.wait_sec, return_when=asyncio.FIRST_COMPLETED)
@@ -185,7 +187,7 @@ def _deliver(core: Core, waiting: Waiting, leased: list[Job]) -> None:
     if waiting.answer.done():  # the client hung up while its jobs were written
         _give_back_soon(core, leased)
     else:
-        waiting.answer.set_result(leased)
+        waiting.give(leased)
 
 
 def _give_back_soon(core: Core, leased: list[Job]) -> None:

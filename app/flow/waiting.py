@@ -28,12 +28,20 @@ class ClaimRequest:
 @dataclass(slots=True, eq=False)
 class Waiting:
     """A claim and its answer to come. `arrival` says who came first; `proposed_in` is the last transaction that
-    proposed jobs for it, which may be under way still or have failed."""
+    proposed jobs for it, which may be under way still or have failed; `asked` is done once the write is that it has
+    asked for, or once it needs it no more."""
 
     request: ClaimRequest
     arrival: int
     answer: asyncio.Future[list[Job]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     proposed_in: object = None
+    asked: asyncio.Future[None] | None = None
+
+    def give(self, leased: list[Job]) -> None:
+        """Answer it. Whoever was leased jobs by another's write need not wait for his own."""
+        self.answer.set_result(leased)
+        if self.asked is not None and not self.asked.done():
+            self.asked.set_result(None)
 
     def is_open(self, transaction: object) -> bool:
         """Whether it still wants jobs, as far as `transaction` knows."""

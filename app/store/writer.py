@@ -153,6 +153,11 @@ class Writer:
             answer: T = await self._queue(Write(run, span, new_jobs, alone))
             return answer
 
+    async def write_until(self, done: asyncio.Future[None], run: Run[None]) -> None:
+        """As `write`. Once somebody else says that it is `done`, nobody needs it any more."""
+        with self._spans.span("write") as span:
+            await self._queue(Write(run, span, future=done))
+
     async def write_each(self, kind: Hashable, run: RunEach[A, T], items: Sequence[A]) -> Sequence[T | FairlaneError]:
         """As `write`, for `items` of which each is judged by itself: what came of them, in order. Writes of the same
         `kind` that share a transaction are one call of `run` with the items of all.

@@ -456,12 +456,18 @@ async def test_who_hangs_up_is_given_back_its_charge(database: Database) -> None
     async with service(database) as running:
         core = running.core
         await running.submit_all(JobRequest(tenant=t, test_suite=t, cost=5) for t in ("acme", "acme", "other", "other"))
+        seen = []
+
+        def leave(_: object) -> None:
+            seen.append((core.order.lane("default", "acme"), core.order.queue("default").clock))
+            claiming.cancel()
+
         async with busy(core):
             claiming = await wait_in_line(running)
-        [waiting] = in_line(core)
-        waiting.answer.add_done_callback(lambda _: claiming.cancel())
+            [waiting] = in_line(core)
+            waiting.answer.add_done_callback(leave)
         await answers_of([claiming])
-        charged, clock = core.order.lane("default", "acme"), core.order.queue("default").clock
+        [(charged, clock)] = seen
         assert charged is not None
         assert charged.virtual_time == 5 * SHARE
         await until_idle(core)

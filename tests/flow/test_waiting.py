@@ -24,6 +24,7 @@ from tests.flow.harness import (
     Running,
     answers_of,
     by_hand,
+    commits_of,
     failing,
     gate,
     hang_up,
@@ -283,4 +284,18 @@ async def test_many_that_wait_share_a_batch_in_few_commits(database: Database) -
         for claim in pending:
             claim.cancel()
         await answers_of(list(pending))
+        await assert_memory_equals_sql(running.core)
+
+
+async def test_a_claim_that_anothers_transaction_has_served_asks_for_none_of_its_own(database: Database) -> None:
+    async with service(database) as running:
+        await running.submit_all([JobRequest(tenant="acme", test_suite="unit")] * 2)
+        with commits_of(running.core) as commits, gate(running.core, "statement") as claimed:
+            first = waiting_claim(running)
+            await claimed.reached()
+            second = waiting_claim(running, wait_sec=0)
+            await line_of(running, 2)
+            claimed.open()
+            assert len(await served(first)) == len(await served(second)) == 1
+            assert len(commits) == 1
         await assert_memory_equals_sql(running.core)
