@@ -15,6 +15,9 @@ FEWEST_DRAWN: Final = 100
 """So many at once cost no more than one, and are no loss."""
 
 
+MOST_RESTOCKED: Final = 500
+
+
 class Numbers:
     """Numbers of `jobs.seq`, growing. They are drawn in the transactions of one writer."""
 
@@ -34,8 +37,9 @@ class Numbers:
         return self._left.popleft()
 
     async def restock(self, connection: Callable[[], AsyncConnection]) -> None:
-        """At the end of a transaction, have as many for one like it."""
-        if self._used > len(self._left):
+        """At the end of a transaction, have as many for one like it. One that takes very many draws them itself, while
+        the answers to the last are on their way."""
+        if len(self._left) < self._used <= MOST_RESTOCKED:
             await self._draw(connection(), self._used)
 
     def drop(self) -> None:

@@ -46,12 +46,24 @@ class Part(Protocol):
         with `named`. None if there are too many rows."""
 
 
+class Told:
+    """A part, ready to be written by itself: nothing is left to do for it but to wait for the database."""
+
+    def __init__(self, part: Part, connection: AsyncConnection) -> None:
+        self._rows = len(part.rows)
+        self._statements = list(part.statements(connection.dialect))
+
+    async def write(self, connection: AsyncConnection) -> bool:
+        """Whether all of its rows were as expected."""
+        changed = 0
+        for statement, given in self._statements:
+            changed += (await connection.execute(statement, given)).rowcount
+        return changed == self._rows
+
+
 async def write(connection: AsyncConnection, part: Part) -> bool:
     """Write one part by itself; whether all of its rows were as expected."""
-    changed = 0
-    for statement, given in part.statements(connection.dialect):
-        changed += (await connection.execute(statement, given)).rowcount
-    return changed == len(part.rows)
+    return await Told(part, connection).write(connection)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.clock import Clock
 from app.scheduling.job import Job
-from app.store import jobs, parts, queues, tenants
+from app.store import jobs, queues, tenants
 from app.store.numbers import Numbers
-from app.store.parts import Part
+from app.store.parts import Part, Told
 
 SENT_AHEAD: Final = 200
 """So many new jobs are sent on their way before the next are made. Fewer would cost more in statements than is won."""
@@ -133,15 +133,17 @@ class Transaction:
     async def flush(self) -> None:
         """Write what is collected so far, each row after those that it refers to. Raises `Redo`."""
         await self._arrived()
-        await self._write_collected()
+        await self._write(self._tell_collected())
 
     async def send_ahead(self) -> None:
         """Insert the rows collected so far if they are many, but do not wait for it. What goes wrong with it is raised
         by whoever uses the connection next."""
-        if len(self._new_jobs) >= SENT_AHEAD:
-            await self._arrived()
-            self._on_the_way = asyncio.create_task(self._write_collected(), name="inserting ahead")
-            await asyncio.sleep(0)  # now it is sent
+        if len(self._new_jobs) < SENT_AHEAD:
+            return
+        collected = self._tell_collected()  # while the database is at work on the last ones
+        await self._arrived()
+        self._on_the_way = asyncio.create_task(self._write(collected), name="inserting ahead")
+        await asyncio.sleep(0)  # now it is sent
 
     async def drop_collected(self) -> None:
         """Forget what is not written yet: the write that asked for it failed."""
@@ -157,11 +159,13 @@ class Transaction:
             sent, self._on_the_way = self._on_the_way, None
             await sent
 
-    async def _write_collected(self) -> None:
-        collected = self._take_parts()
+    def _tell_collected(self) -> list[Told]:
+        return [Told(part, self._connection) for part in self._take_parts()]
+
+    async def _write(self, collected: Sequence[Told]) -> None:
         await self._insert_parents()
-        for part in collected:
-            if not await parts.write(self.connection(), part):
+        for told in collected:
+            if not await told.write(self.connection()):
                 raise Redo
 
     async def _insert_parents(self) -> None:
