@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import httpx
-from litestar.types import Send
+from litestar.types import HTTPResponseStartEvent, Send
 
 from app.api.elsewhere import FORWARDED, Call
 from app.api.errors import ROLE
@@ -123,13 +123,24 @@ class Forwarder:
 async def _pass_on(response: httpx.Response, send: Send) -> None:
     if response.status_code == _STANDBY and ROLE in response.headers:
         raise Refused("it does not dispatch")
-    headers = [*_end_to_end(response.headers.raw, also=b"date"), *_length(response.headers.raw)]
-    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+    length = [*_length(response.headers.raw)]
+    headers = [*_end_to_end(response.headers.raw, also=b"date"), *length]
+    start: HTTPResponseStartEvent = {"type": "http.response.start", "status": response.status_code, "headers": headers}
+    # Of a process that was killed between head and body nothing is passed on, so that another may be asked. A stream of
+    # events has no length, and begins though there is none yet.
+    has_begun = not length
+    if has_begun:
+        await send(start)
     try:
         async for chunk in response.stream:  # type: ignore[union-attr] # an asynchronous one gives no other
+            if not has_begun:
+                await send(start)
+                has_begun = True
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
     except httpx.TransportError as error:
         raise BrokenOff(_told(error)) from error
+    if not has_begun:
+        await send(start)
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

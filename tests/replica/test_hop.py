@@ -19,6 +19,7 @@ _JOB: Final = {"tenant": "acme", "test_suite": "suite"}
 _YES: Final = b"HTTP/1.1 200 \r\ncontent-type: application/json\r\ncontent-length: 2\r\nx-told: once\r\n\r\n{}"
 _NOT_ME: Final = b"HTTP/1.1 503 \r\nfairlane-role: standby\r\ncontent-length: 2\r\n\r\n{}"
 _HALF: Final = b"HTTP/1.1 200 \r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"
+_HEAD: Final = _HALF.removesuffix(b"{")
 _EVENTS: Final = b"HTTP/1.1 200 \r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n3\r\n:\n\n\r\n"
 
 
@@ -102,8 +103,9 @@ async def test_all_but_what_is_of_one_hop_arrives(hop: tuple[FarEnd, httpx.Async
     assert b"x-mine" not in names
 
 
+@pytest.mark.parametrize("lost", [b"", _HEAD], ids=["nothing", "a head"])
 async def test_what_may_be_sent_twice_is_sent_again_when_no_answer_comes(
-    hop: tuple[FarEnd, httpx.AsyncClient],
+    hop: tuple[FarEnd, httpx.AsyncClient], lost: bytes
 ) -> None:
     far, client = hop
     for method, path, more in (
@@ -112,7 +114,7 @@ async def test_what_may_be_sent_twice_is_sent_again_when_no_answer_comes(
         ("POST", f"/jobs/{'0' * 32}/complete", {"json": {"token": "t"}}),
         ("POST", "/jobs", {"json": _JOB, "headers": {"Idempotency-Key": "k"}}),
     ):
-        far.expect(b"", _YES)
+        far.expect(lost, _YES)
         answer = await client.request(method, path, **more)
         assert (answer.status_code, len(far.asked)) == (200, 2), path
 
