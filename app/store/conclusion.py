@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import Executable, Insert, Integer, Update, bindparam, cast, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -100,6 +100,3 @@ def _as_one(statements: tuple[Insert | Update, ...]) -> Executable:
     changed = sum(counts[1:], start=counts[0])
     is_all = changed == bindparam("expected", type_=Integer)
     return select(one // cast(is_all, Integer)).add_cte(*each)
-
-
-__all__: Final = ["Conclusion", "Unexpected"]

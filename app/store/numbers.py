@@ -16,6 +16,7 @@ FEWEST_DRAWN: Final = 100
 
 
 MOST_RESTOCKED: Final = 500
+"""For more the next transaction waits a moment, as it does for much else."""
 
 
 class Numbers:
