@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from itertools import cycle, islice
+from itertools import count
 from pathlib import Path
 from typing import TypeAlias
 
@@ -29,10 +29,11 @@ async def anybody(_port: int) -> bool:
 
 def at_each_in_turn(ports: Sequence[int], is_wanted: Wanted = anybody) -> Reach:
     """Behind ports of the loopback address: each connection is one to the next of them that is wanted and takes it."""
-    turn = cycle(ports)
+    turns = count()
 
     async def reach() -> Ends:
-        for port in islice(turn, len(ports)):
+        first = next(turns) % len(ports)
+        for port in [*ports[first:], *ports[:first]]:  # each asks all: some connect at the same time
             if not await is_wanted(port):
                 continue
             with suppress(OSError):
