@@ -13,7 +13,8 @@ from app.flow.finish import End, Ending, end_attempts
 from app.flow.lease import existing_job
 from app.scheduling.job import Job, Move, Outcome, State
 from app.store import jobs
-from app.store.transaction import Redo, Transaction
+from app.store.parts import Redo
+from app.store.transaction import Transaction
 
 AT_ONCE: Final = 200
 """Most jobs cancelled in one step, so that claims and submits come in between."""

@@ -20,7 +20,8 @@ from app.flow.waiting import ClaimRequest, Waiting
 from app.scheduling.job import Job, State
 from app.scheduling.scheduler import Pick
 from app.store import jobs
-from app.store.transaction import Redo, Transaction
+from app.store.parts import Redo
+from app.store.transaction import Transaction
 
 __all__ = ["ClaimRequest", "claim", "end_waiting", "give_back", "serve_soon", "serve_waiting"]
 

@@ -10,8 +10,9 @@ from app.errors import FairlaneError, LeaseLost, NotFound
 from app.flow.core import Core
 from app.scheduling.job import Job, State
 from app.store import jobs
+from app.store.parts import Redo
 from app.store.session import Connection
-from app.store.transaction import Redo, Transaction
+from app.store.transaction import Transaction
 
 
 class Held(NamedTuple):

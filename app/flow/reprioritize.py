@@ -9,7 +9,8 @@ from app.flow.core import Core
 from app.flow.lease import existing_job
 from app.scheduling.job import Job, State
 from app.store import jobs
-from app.store.transaction import Redo, Transaction
+from app.store.parts import Redo
+from app.store.transaction import Transaction
 
 
 async def reprioritize(core: Core, job_id: str, priority: int) -> Job:

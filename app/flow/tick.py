@@ -21,7 +21,8 @@ from app.flow.finish import end_if_ended
 from app.flow.moves import Moved
 from app.scheduling.job import Job, State
 from app.store import jobs, queues
-from app.store.transaction import Redo, Transaction
+from app.store.parts import Redo
+from app.store.transaction import Transaction
 
 PROMOTED_AT_ONCE: Final = 1000
 """Most jobs promoted in one transaction, so that claims and submits come in between."""

@@ -28,8 +28,8 @@ class Conclusion:
         self, at_last: Sequence[Part], proof: Update, given: Mapping[str, Any], *, has_begun: bool
     ) -> None:
         """Write `at_last` and commit, if all of it meets the rows that it expects and `proof`, a constant statement,
-        changes one. `has_begun` is whether anything was said in the transaction before. Raises an error of the
-        database's otherwise, and whatever else goes wrong with it."""
+        changes one. `has_begun` is whether anything was said in the transaction before. Raises `Redo` or an error of
+        the database's otherwise, and whatever else goes wrong with it."""
         if self._connection.dialect.name == dialect.SQLITE:
             await self._commit_on_sqlite(at_last, proof, given)
         else:
@@ -61,7 +61,8 @@ class Conclusion:
         for place, part in enumerate(at_last):
             beside = part.beside(connection.dialect, f"part_{place}")
             if beside is None:
-                has_begun = await _insist(connection, part)
+                has_begun = True
+                await parts.write(connection, part)
             else:
                 together.append(beside[0])
                 cells.update(beside[1])
@@ -78,16 +79,6 @@ class Conclusion:
             self.may_be_durable = self.may_be_durable and not dialect.is_undone(error)
             raise
         await connection.commit()  # of which Postgres does not hear
-
-
-class Unexpected(Exception):
-    """Rows are other than was expected: somebody else has changed them."""
-
-
-async def _insist(connection: AsyncConnection, part: Part) -> bool:
-    if not await parts.write(connection, part):
-        raise Unexpected
-    return True
 
 
 @lru_cache(maxsize=256)

@@ -502,8 +502,10 @@ async def learn_statistics(connection: AsyncConnection, tables: Sequence[Table])
 
 async def plan_anew(connection: AsyncConnection) -> None:
     """Let no statement of this connection be done any longer as seemed best while its tables were smaller. Postgres
-    keeps its plans until statistics are taken: for a minute, and a hundred thousand jobs."""
-    await connection.execute(_PLAN_ANEW)
+    keeps its plans until statistics are taken: for a minute, and a hundred thousand jobs. SQLite's go by statistics
+    that the migrations have told it once and for all."""
+    if connection.dialect.name == POSTGRES:
+        await connection.execute(_PLAN_ANEW)
 
 
 _PLAN_ANEW: Final = text("DISCARD PLANS")

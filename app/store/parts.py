@@ -31,6 +31,17 @@ Given: TypeAlias = Mapping[str, Any]
 """The parameters of a statement."""
 
 
+class Redo(Exception):
+    """Raised where the database has met rows other than memory expected: roll back the group, then once more.
+
+    `repair` is called on the rolled-back memory before the group is tried again.
+    """
+
+    def __init__(self, repair: Callable[[], None] | None = None) -> None:
+        super().__init__("the group is tried once more")
+        self.repair = repair
+
+
 class Part(Protocol):
     """Rows to write."""
 
@@ -53,17 +64,18 @@ class Told:
         self._rows = len(part.rows)
         self._statements = list(part.statements(connection.dialect))
 
-    async def write(self, connection: AsyncConnection) -> bool:
-        """Whether all of its rows were as expected."""
+    async def write(self, connection: AsyncConnection) -> None:
+        """Raises `Redo` unless all of its rows were as expected."""
         changed = 0
         for statement, given in self._statements:
             changed += (await connection.execute(statement, given)).rowcount
-        return changed == self._rows
+        if changed != self._rows:
+            raise Redo
 
 
-async def write(connection: AsyncConnection, part: Part) -> bool:
-    """Write one part by itself; whether all of its rows were as expected."""
-    return await Told(part, connection).write(connection)
+async def write(connection: AsyncConnection, part: Part) -> None:
+    """Write one part by itself. Raises `Redo`."""
+    await Told(part, connection).write(connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +105,22 @@ class Inserts:
 
 
 @dataclass(frozen=True, slots=True)
-class Updates:
-    """Rows of `table` found by `keys`, for which `where`, a constant, holds. `values` are set to what is in `rows`,
-    which have the cells of both in this order, and `same` to what all have in common."""
-
+class _Keyed:
     table: Table
     keys: tuple[str, ...]
     values: tuple[str, ...]
     rows: Sequence[Sequence[Any]]
+
+    @property
+    def _columns(self) -> tuple[Column[Any], ...]:
+        return tuple(self.table.c[name] for name in self.keys + self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Updates(_Keyed):
+    """Rows of `table` found by `keys`, for which `where`, a constant, holds. `values` are set to what is in `rows`,
+    which have the cells of both in this order, and `same` to what all have in common."""
+
     same: Mapping[str, Any] = field(default_factory=dict)
     where: ColumnElement[bool] | None = None
 
@@ -116,10 +136,6 @@ class Updates:
         given = many.parameter_of(dialect, self._columns, self.rows)
         return self._statement(POSTGRES, named), {named: given, **many.shared(self.same, named)}
 
-    @property
-    def _columns(self) -> tuple[Column[Any], ...]:
-        return tuple(self.table.c[name] for name in self.keys + self.values)
-
     def _statement(self, dialect: str, named: str) -> Update:
         return many.update_joined(
             dialect, self.table, self._columns, len(self.keys), tuple(self.same), (), self.where, named
@@ -127,14 +143,9 @@ class Updates:
 
 
 @dataclass(frozen=True, slots=True)
-class Upserts:
+class Upserts(_Keyed):
     """Rows of `table`, each once: where one with these `keys` is there its `values` are set, otherwise it is new. The
     cells of `rows` are in that order."""
-
-    table: Table
-    keys: tuple[str, ...]
-    values: tuple[str, ...]
-    rows: Sequence[Sequence[Any]]
 
     def statements(self, dialect: Dialect) -> Iterator[tuple[Executable, Given]]:
         """See `Part`."""
@@ -150,10 +161,6 @@ class Upserts:
             return self._of_many(POSTGRES, named), {named: given}
         cells = {f"{named}_{column.name}": cell for column, cell in zip(self._columns, self.rows[0], strict=True)}
         return _upsert_one(self.table, self.keys, self.values, named), cells
-
-    @property
-    def _columns(self) -> tuple[Column[Any], ...]:
-        return tuple(self.table.c[name] for name in self.keys + self.values)
 
     def _of_many(self, dialect: str, named: str) -> Insert:
         build = _upsert_each(dialect, self.table, self.keys, self.values)

@@ -21,17 +21,6 @@ SENT_AHEAD: Final = 200
 """So many new jobs are sent on their way before the next are made. Fewer would cost more in statements than is won."""
 
 
-class Redo(Exception):
-    """Raised by a write that met rows other than memory expected: roll back the group, then once more.
-
-    `repair` is called on the rolled-back memory before the group is tried again.
-    """
-
-    def __init__(self, repair: Callable[[], None] | None = None) -> None:
-        super().__init__("the group is tried once more")
-        self.repair = repair
-
-
 class Transaction:
     """What a write gets to work with. It is open for the duration of the write and no longer."""
 
@@ -165,8 +154,7 @@ class Transaction:
     async def _write(self, collected: Sequence[Told]) -> None:
         await self._insert_parents()
         for told in collected:
-            if not await told.write(self.connection()):
-                raise Redo
+            await told.write(self.connection())
 
     async def _insert_parents(self) -> None:
         new_tenants, self._new_tenants = self._new_tenants, set()

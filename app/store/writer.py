@@ -24,8 +24,8 @@ from app.store.conclusion import Conclusion
 from app.store.dispatcher import Dispatcher
 from app.store.group import A, Refused, Run, RunEach, T, Write, calls
 from app.store.numbers import Numbers
-from app.store.parts import Part
-from app.store.transaction import Redo, Transaction
+from app.store.parts import Part, Redo
+from app.store.transaction import Transaction
 
 GROUP_WRITES: Final = 256
 """Most writes in one transaction: it bounds how long the first of them waits for the last."""
@@ -294,7 +294,7 @@ class Writer:
 
     async def _plan_anew_if_much_is_new(self, tx: Transaction, new_jobs: int) -> None:
         self._new_since_planned += new_jobs
-        if self._new_since_planned >= self._plans_last and self._engine.dialect.name == dialect.POSTGRES:
+        if self._new_since_planned >= self._plans_last:
             self._new_since_planned, self._plans_last = 0, min(2 * self._plans_last, PLANS_LAST_LONGEST)
             await dialect.plan_anew(tx.connection())
 
@@ -403,8 +403,7 @@ class Writer:
     async def _conclude_with_care(self, tx: Transaction, conclusion: Conclusion, at_last: Sequence[Part]) -> None:
         """One statement after the other, so that it shows what is wrong."""
         for part in at_last:
-            if not await parts.write(tx.connection(), part):
-                raise Redo
+            await parts.write(tx.connection(), part)
         await self._dispatcher.prove(tx.connection(), self._clock.now())
         await conclusion.commit_plainly()
 
