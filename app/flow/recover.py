@@ -8,8 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
-from typing import Final
+from datetime import datetime
+from typing import Final, NamedTuple, Self
 
+from app.clock import Clock
 from app.events import Recovered
 from app.flow.core import Core, kept, seconds
 from app.flow.watch.queued_since import Waits
@@ -145,15 +147,28 @@ def _busiest(core: Core) -> list[str]:
 
 def _fill_leases(core: Core, leased: list[Job]) -> None:
     known, core.leases = core.leases, Leases()
+    present = Present.of(core.clock)  # one for all: they end in the order in which their rows say it
     for job in leased:
-        core.leases.put(lease_as_written(core, job, known.get(job.id)))
+        core.leases.put(lease_as_written(job, present, known.get(job.id)))
 
 
-def lease_as_written(core: Core, job: Job, known: Lease | None = None) -> Lease:
+class Present(NamedTuple):
+    """One moment by both clocks."""
+
+    wall: datetime
+    monotonic_ns: int
+
+    @classmethod
+    def of(cls, clock: Clock) -> Self:
+        """This moment."""
+        return cls(clock.now(), clock.monotonic_ns())
+
+
+def lease_as_written(job: Job, present: Present, known: Lease | None = None) -> Lease:
     """The lease that a job's row says. One that memory knows, from before a doubtful commit, keeps its ends by the
     monotonic clock. Of any other the end is judged by the wall clock, which may have jumped. It lasts a heartbeat at
     least, so that no worker loses one because the service was away."""
-    now, mono = core.clock.now(), core.clock.monotonic_ns()
+    now, mono = present
     soonest = mono + seconds((job.lease_sec or 0) / BEATS_IN_A_LEASE)
     lease = known
     if lease is None or lease.token != job.token:

@@ -213,6 +213,19 @@ async def test_what_was_sent_when_the_service_died_may_be_sent_again(database: D
             await drained(killed.running)
 
 
+async def test_leases_end_in_the_order_in_which_they_were_given_wherever_their_rows_are(database: Database) -> None:
+    """The second to be given is the last that is read, and each that is read before it takes a moment."""
+    stored = [("a", 0), ("b", 2), ("b", 3), ("b", 4), ("b", 5), ("c", 1)]
+    async with mortal(database) as killed:
+        for tenant, priority in stored:
+            await killed.running.submit(tenant, str(priority), priority=priority)
+        given = [job.id for job in await killed.running.claim(len(stored))]
+        await killed.restart()
+        killed.running.clock.flow(HOUR)
+        ended = killed.running.core.leases.take_ended(killed.running.clock.monotonic_ns(), len(stored))
+        assert [lease.job_id for lease in ended] == given
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_a_service_that_goes_in_peace_comes_again_alike(
     database: Database, other_database: Database, policy: str

@@ -11,7 +11,7 @@ from app.flow.audit.moment import Lane
 from app.flow.core import Core
 from app.flow.finish import as_queued
 from app.flow.moves import Moved
-from app.flow.recover import lease_as_written
+from app.flow.recover import Present, lease_as_written
 from app.flow.tally import Tally
 from app.scheduling.job import Job, State
 from app.scheduling.leases import Lease
@@ -192,7 +192,7 @@ def _lease_as_written(
         core.order.withdraw(row.id)
     if lease is None:
         core.order.set_running(row.tenant, core.order.running(row.tenant) + 1)
-    as_written = lease_as_written(core, row, lease)
+    as_written = lease_as_written(row, Present.of(core.clock), lease)
     tx.after_commit(core.leases.put, as_written)
     tx.after_commit(core.wake_by, row.lease_expires_at)
     if held is None and lease is not None:
