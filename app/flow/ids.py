@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import os
 from datetime import datetime
+from typing import Final
 
 from app.clock import to_micros
+
+_VERSION_AND_VARIANT: Final = 0x7 << 76 | 0x2 << 62
+_RANDOM: Final = ~(0xF << 76 | 0x3 << 62)
 
 
 def new_id(now: datetime) -> str:
     """A UUID of version 7 (RFC 9562) as 32 hex digits: 48 bits of milliseconds, then 74 random bits."""
-    number = (to_micros(now) // 1000) << 80 | int.from_bytes(os.urandom(10))
-    number = number & ~(0xF << 76) | 0x7 << 76
-    number = number & ~(0x3 << 62) | 0x2 << 62
+    number = (to_micros(now) // 1000) << 80 | int.from_bytes(os.urandom(10)) & _RANDOM | _VERSION_AND_VARIANT
     return f"{number:032x}"

@@ -3,6 +3,7 @@ for what it is called with, for building it costs more than running it."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
@@ -34,7 +35,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
-from sqlalchemy.types import TypeEngine
+from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from app.store.dialect import POSTGRES, SQLITE, tested_only
 from app.store.types import Json, JsonText
@@ -200,19 +201,33 @@ def parameters(
 def parameter_of(dialect: Dialect, columns: Sequence[ColumnClause[Any]], rows: Sequence[Sequence[Any]]) -> str:
     """These rows as a statement takes them. Each has the cells of `columns`, in that order."""
     cells = zip(*rows, strict=True)
-    stored = [_stored(column, values, dialect) for column, values in zip(columns, cells, strict=True)]
+    known: _Known = defaultdict(dict)
+    stored = [_stored(column, values, dialect, known) for column, values in zip(columns, cells, strict=True)]
     return _TEXTS[dialect.name](columns, stored)
 
 
-def _stored(column: ColumnClause[Any], values: Sequence[Any], dialect: Dialect) -> list[Any]:
-    """The values as the column keeps them. Most of a column's are alike, so each is looked at once."""
+_Known: TypeAlias = defaultdict[Any, dict[Any, Any]]
+"""By what keeps it, a value as it is kept."""
+
+
+def _stored(column: ColumnClause[Any], values: Sequence[Any], dialect: Dialect, known: _Known) -> list[Any]:
+    """The values as the column keeps them. Most of a column's are alike, and so are the times of a new job, so each is
+    looked at once."""
     process = _processor(column.type, dialect)
     if process is None:
         return list(values)
     if not getattr(column.type, "are_equals_alike", False):
         return [process(value) for value in values]
-    stored = {value: process(value) for value in set(values)}
+    stored = known[_keeper(column.type)]
+    for value in {*values} - stored.keys():
+        stored[value] = process(value)
     return [stored[value] for value in values]
+
+
+@lru_cache(maxsize=256)
+def _keeper(kind: TypeEngine[Any]) -> Any:
+    """The same for types that keep all values alike: those of a class that takes no parameters."""
+    return type(kind) if type(kind).__init__ is TypeDecorator.__init__ else kind
 
 
 @lru_cache(maxsize=64)

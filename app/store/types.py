@@ -22,8 +22,8 @@ _INFINITE: Final = (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinf
 _is_hex_id: Final = re.compile("[0-9a-f]{32}").fullmatch
 _ESCAPED_NUL: Final = b"\\u0000"
 _has_escaped_nul: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000").search
-_may_have_exponent: Final = re.compile(rb"\de\d").search
-_has_exponent: Final = re.compile(rb"(?<![^:\[,])-?[\d.]+e\d").search  # and not a hash in a text, as many do
+_may_have_exponent: Final = re.compile(rb"e\d+(?![^,\]}])").search
+"""In JSON without blanks. Hashes have such an `e` as well, but a quote before what follows their text."""
 
 # A type with `are_equals_alike` keeps equal values in one way: of 1 and 1.0 in JSON that is not so.
 Real: Final[TypeEngine[float]] = Double().with_variant(REAL(), "sqlite")
@@ -55,7 +55,7 @@ def json_from_text(text: str | bytes) -> Any:
 def _with_exact_floats(encoded: bytes) -> bytes:
     """The same JSON, in which a whole number that was written with an exponent has its digits and `.0` instead: of
     `1e22` jsonb makes digits alone, and a number with a fraction would come back as one without."""
-    if not (_may_have_exponent(encoded) and _has_exponent(encoded)):
+    if not _may_have_exponent(encoded):
         return encoded
     return msgspec.json.encode(_with_floats(msgspec.json.decode(encoded), _digits_of_whole))
 

@@ -68,6 +68,8 @@ async def test_a_moment_is_the_same_moment_in_utc(shared_engines: Engines, momen
         1e15,
         1e16,
         -1.5e300,
+        {"a": 1e22},
+        {"a": 1e22, "b": [-1e22, 2e22]},
         1.7976931348623157e308,
         5e-324,
         ["4f0c2b7ad19e6538", "[1e22", ":1e22,", 1e22],
