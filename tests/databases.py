@@ -210,8 +210,10 @@ def postgres_databases() -> Iterator[PostgresDatabases]:
             yield PostgresDatabases(server.get_uri())
         return
     databases = PostgresDatabases(named)
-    yield databases
-    databases.drop_template()
+    try:
+        yield databases
+    finally:
+        databases.drop_template()
 
 
 @contextmanager

@@ -42,10 +42,12 @@ async def on_their_way(front: Front, count: int, size: int) -> AsyncIterator[Non
     calls = [posted(size, is_complete=False) for _ in range(count)]
     tasks = [asyncio.create_task(call.of(front)) for call in calls]
     await until(lambda: front._intake.left_bytes == ROOM - count * (size - 64 * KIB))
-    yield
-    for call in calls:
-        call.hangs_up.set()
-    await asyncio.gather(*tasks)
+    try:
+        yield
+    finally:
+        for call in calls:
+            call.hangs_up.set()
+        await asyncio.gather(*tasks)
 
 
 async def test_more_than_there_is_room_for_is_to_be_sent_again(front: Front) -> None:

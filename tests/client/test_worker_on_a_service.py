@@ -247,7 +247,8 @@ logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 app.client.worker._UNWIND_SEC = 0.2
 
 def handle(context):
-    print("begun", context.job.payload, flush=True)
+    sys.stdout.write(f"begun {{context.job.payload}}\\n")  # at once: another thread logs to it
+    sys.stdout.flush()
     if context.job.payload == "quick":
         return sys.stdin.readline().strip()
     time.sleep(3600)

@@ -200,8 +200,10 @@ def mortal_apart(database: Database, **settings: Any) -> Iterator[tuple[asyncio.
         stack = AsyncExitStack()
         mortal = Mortal(database, stack, settings)
         runner.run(_start(mortal))
-        yield runner, mortal
-        runner.run(stack.aclose())
+        try:
+            yield runner, mortal
+        finally:
+            runner.run(stack.aclose())
 
 
 async def _start(mortal: Mortal) -> None:

@@ -45,8 +45,10 @@ async def _slow(served: Served, path: str, body: dict[str, Any]) -> AsyncIterato
     await writer.drain()
     async with served.client() as client:  # a whole request behind it, so that its head has arrived
         await client.get("/health/live")
-    yield Slow(reader, writer, sent[-1:])
-    writer.close()
+    try:
+        yield Slow(reader, writer, sent[-1:])
+    finally:
+        writer.close()
 
 
 async def test_what_comes_too_late_for_who_hands_over_is_done_by_the_next(postgres: Database) -> None:
@@ -136,7 +138,7 @@ async def test_who_has_nobody_to_hand_over_to_any_more_goes_on_and_drains(postgr
 async def test_what_who_drains_alone_refuses_waits_for_the_next_at_a_replica_that_has_come_since(
     postgres: Database,
 ) -> None:
-    async with replicas_on(postgres, 1, shutdown_grace_sec=PATIENCE_SEC) as made:
+    async with replicas_on(postgres, 1, leader_ttl_sec=PATIENCE_SEC, shutdown_grace_sec=PATIENCE_SEC) as made:
         first = made.all[0]
         async with _slow(first, "/jobs", _JOB) as holding:
             first.signal(signal.SIGTERM)

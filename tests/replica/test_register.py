@@ -80,8 +80,10 @@ async def _slow_request(served: Served) -> AsyncIterator[None]:
     await writer.drain()
     async with served.client() as client:  # a whole request behind it, so that its head has arrived
         await client.get("/health/live")
-    yield
-    writer.close()
+    try:
+        yield
+    finally:
+        writer.close()
 
 
 async def test_replicas_that_come_back_together_after_a_long_silence_do_not_wait_for_each_other(

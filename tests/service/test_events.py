@@ -142,8 +142,10 @@ async def _not_reading(served: Served) -> AsyncIterator[asyncio.StreamReader]:
     reader, writer = await asyncio.open_connection(where.hostname, where.port, limit=1024)
     writer.write(b"GET /events HTTP/1.1\r\nHost: a\r\n\r\n")
     await reader.readuntil(b":\n\n\r\n")
-    yield reader
-    writer.close()
+    try:
+        yield reader
+    finally:
+        writer.close()
 
 
 async def test_clients_that_do_not_keep_up_are_told_what_they_missed_and_hold_no_drain(

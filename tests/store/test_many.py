@@ -181,8 +181,10 @@ def cache_hits(engines: Engines) -> Iterator[list[CacheStats]]:
         hits.append(context.cache_hit)
 
     event.listen(engines.writer.sync_engine, "after_cursor_execute", note)
-    yield hits
-    event.remove(engines.writer.sync_engine, "after_cursor_execute", note)
+    try:
+        yield hits
+    finally:
+        event.remove(engines.writer.sync_engine, "after_cursor_execute", note)
 
 
 async def test_a_statement_for_many_is_compiled_once(engines: Engines) -> None:
