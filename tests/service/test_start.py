@@ -41,11 +41,12 @@ async def test_a_second_server_on_a_file_refuses_and_names_the_first(sqlite_data
 
 
 async def test_a_killed_server_leaves_its_database_to_the_next(database: Database) -> None:
-    async with serving(database.url) as first:
+    async with serving(database.url, leader_ttl_sec=PATIENCE_SEC) as first:
         await first.kill()
         async with serving(database.url) as second:
             waited = "standing_by" in [event["event"] for event in second.events]
             assert waited == (database.kind == "postgres")
+            await do_not_wait_for(database)
             await second.logged("dispatch_begun")
 
 
@@ -193,7 +194,7 @@ async def test_no_payload_no_token_and_no_key_is_ever_logged(database: Database)
 
 
 async def test_a_signal_during_the_start_ends_it(database: Database) -> None:
-    async with serving(database.url) as first:
+    async with serving(database.url, leader_ttl_sec=PATIENCE_SEC) as first:
         first.signal(signal.SIGSTOP)  # a holder that does not answer is waited out on Postgres
         second = await start(database.url)
         if database.kind == "postgres":
