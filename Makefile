@@ -4,8 +4,9 @@
 PYTHON ?= python3
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet --quiet
-# The tests wait for a third of their time: three workers keep two cores busy.
-PYTEST_ARGS ?= -n 3
+# The tests wait for a third of their time: three workers keep two cores busy, and whoever has none left takes some of
+# another's.
+PYTEST_ARGS ?= -n 3 --dist worksteal
 EFFORT ?= 10
 MINUTES ?= 10
 

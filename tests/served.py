@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import httpx
 
+from tests.forked import Forked, fork
+
 PROGRAM: Final = "from app.cli import main; main()"
 
 PATIENCE_SEC = 30.0
@@ -24,7 +26,7 @@ PATIENCE_SEC = 30.0
 class Served:
     """A running `fairlane serve`. `events` are what it has logged so far, oldest first."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process | Forked) -> None:
         self.process = process
         self.events: list[dict[str, Any]] = []
         self.text = ""
@@ -94,17 +96,18 @@ class Served:
 
 
 async def start(
-    url: str, *, program: str = PROGRAM, environment: Mapping[str, str] | None = None, **settings: object
+    url: str, *, program: str | None = None, environment: Mapping[str, str] | None = None, **settings: object
 ) -> Served:
-    """Start `fairlane serve` on a database and a free port, and wait for nothing. `program` is what Python runs, and
-    `environment` what it finds beside its settings."""
+    """Start `fairlane serve` on a database and a free port, and wait for nothing. `program` is what Python runs in its
+    place, from the beginning, and `environment` what it finds beside its settings."""
     variables = {"database_url": url, "port": 0, "log_format": "json", **settings}
     environ = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
     environ |= {"FAIRLANE_" + name.upper(): str(value) for name, value in variables.items()}
+    if program is None and environment is None:
+        return Served(await fork(environ, "serve"))
     environ |= environment or {}
-    command = (sys.executable, "-c", program, "serve")
-    process = await asyncio.create_subprocess_exec(*command, env=environ, stdout=PIPE, stderr=STDOUT)
-    return Served(process)
+    command = (sys.executable, "-c", program or PROGRAM, "serve")
+    return Served(await asyncio.create_subprocess_exec(*command, env=environ, stdout=PIPE, stderr=STDOUT))
 
 
 @asynccontextmanager

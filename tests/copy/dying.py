@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import multiprocessing
 import os
 import signal
 from typing import Any
@@ -14,18 +13,16 @@ from sqlalchemy import Engine, event
 from app.store import copied_rows
 from app.store import copy as copies
 from tests.copy.moving import Pair, ignore
+from tests.forked import LOADED
 from tests.served import PATIENCE_SEC
 
 PORTION = 3
-
-_processes = multiprocessing.get_context("forkserver")  # in which all is loaded, so that a start takes no time
-_processes.set_forkserver_preload([__name__])
 
 
 def copy_until(pair: Pair, call: int | None) -> bool:
     """Copy in a process of its own, which is killed as it makes this call of a database, statement or COMMIT, from 1
     on; whether it came to its end before."""
-    process = _processes.Process(target=_copy, args=(pair.source.url, pair.target.url, call))
+    process = LOADED.Process(target=_copy, args=(pair.source.url, pair.target.url, call))
     process.start()
     process.join(PATIENCE_SEC)
     assert process.exitcode in (0, -signal.SIGKILL), process.exitcode

@@ -40,7 +40,7 @@ class Users:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._is_closing = False
+        self._is_closing = self._is_all_submitted = False
         self._seconds: list[float] = []
         self.submitted: list[str] = []
         self.completed: list[str] = []
@@ -49,8 +49,7 @@ class Users:
     async def at_work(self) -> AsyncIterator[None]:
         """For the duration of the block; what they have submitted is completed in the end."""
         async with asyncio.TaskGroup() as group:  # a call that fails ends the test
-            for n in range(_SUBMITTERS):
-                group.create_task(self._submit(f"submitter {n}"))
+            submitters = [group.create_task(self._submit(f"submitter {n}")) for n in range(_SUBMITTERS)]
             for n in range(_WORKERS):
                 group.create_task(self._work(f"worker {n}"))
             patient = [group.create_task(self._wait(f"patient worker {n}")) for n in range(_PATIENT)]
@@ -58,6 +57,8 @@ class Users:
             yield
             await self.progress()
             self._is_closing = True
+            await asyncio.wait(submitters)
+            self._is_all_submitted = True
             for worker in patient:
                 worker.cancel()
 
@@ -88,7 +89,7 @@ class Users:
 
     async def _work(self, name: str) -> None:
         async with AsyncClient(self._url) as client:
-            while not self._is_closing or len(self.completed) < len(self.submitted):
+            while not self._is_all_submitted or len(self.completed) < len(self.submitted):
                 for job in await self._timed(client.claim(name, limit=2, start=True)):
                     await self._timed(client.complete(job.hold))
                     self.completed.append(job.id)

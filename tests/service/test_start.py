@@ -17,12 +17,12 @@ import pytest
 from app.store import migrate
 from tests.databases import Database, Databases, Sqlite
 from tests.history.attacked import do_not_wait_for
-from tests.served import PATIENCE_SEC, serving, start
+from tests.served import PATIENCE_SEC, PROGRAM, serving, start
 
 
 async def _refusal(url: str, **settings: Any) -> str:
-    """What a service that does not start prints."""
-    served = await start(url, **settings)
+    """What a service that does not start prints, from the first line of its program on."""
+    served = await start(url, program=PROGRAM, **settings)
     assert await served.exited() == 1
     return served.text
 
@@ -58,7 +58,7 @@ async def test_the_start_says_what_it_recovered(database: Database) -> None:
         assert len((await client.post("/jobs/claim", json={"worker": "w"})).json()["jobs"]) == 1
         await served.kill()
     await do_not_wait_for(database)
-    async with serving(database.url, policy="penalty", log_format="console") as served:
+    async with serving(database.url, program=PROGRAM, policy="penalty", log_format="console") as served:
         pass
     assert "[SCHEDULER] recovered queued=2 pending=1 leased=1 policy=penalty in " in served.text
 

@@ -1,0 +1,84 @@
+"""Processes of the service that begin as copies of one in which all its modules are loaded. To load them takes more
+than a second of a processor, four fifths of a start, and the tests start hundreds."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio import StreamReader, StreamReaderProtocol
+from collections.abc import Mapping
+from multiprocessing import get_context
+from multiprocessing.context import ForkServerProcess
+from multiprocessing.reduction import DupFd
+from typing import Any, Final
+
+LOADED: Final = get_context("forkserver")
+"""Whose processes begin with all that serves loaded. There is one such server for each process of pytest."""
+LOADED.set_forkserver_preload(["app.cli", "app.main"])
+
+
+class Forked:
+    """What `asyncio.subprocess.Process` is for a program, as far as a service needs it."""
+
+    def __init__(self, process: ForkServerProcess, stdout: StreamReader, transport: asyncio.ReadTransport) -> None:
+        self.pid = process.pid or 0
+        self.stdout = stdout
+        self.returncode: int | None = None
+        self._process = process
+        self._transport = transport
+        self._has_ended = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().add_reader(process.sentinel, self._end)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Raises `ProcessLookupError` once it has ended."""
+        if self.returncode is not None:
+            raise ProcessLookupError
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """`send_signal` with SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    async def wait(self) -> int:
+        """Its exit code, once it has ended; negative if a signal has ended it."""
+        code: int = await asyncio.shield(self._has_ended)
+        return code
+
+    def _end(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._process.sentinel)
+        self._process.join()
+        self.returncode = self._process.exitcode
+        self._process.close()
+        self._has_ended.set_result(self.returncode)
+
+
+async def fork(environment: Mapping[str, str], *arguments: str) -> Forked:
+    """Start `fairlane` with these arguments. Its output and its errors are one."""
+    reading, writing = os.pipe()
+    try:
+        process = LOADED.Process(target=_run, args=(DupFd(writing), dict(environment), arguments), daemon=True)
+        process.start()
+    finally:
+        os.close(writing)
+    stdout = StreamReader()
+    pipe = os.fdopen(reading, "rb", buffering=0)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: StreamReaderProtocol(stdout), pipe)
+    return Forked(process, stdout, transport)
+
+
+def _run(output: Any, environment: dict[str, str], arguments: tuple[str, ...]) -> None:
+    """The life of the new process."""
+    descriptor = output.detach()
+    for standard in (1, 2):
+        os.dup2(descriptor, standard)
+    os.close(descriptor)
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - the old one knows what it was opened on
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["-c", *arguments]
+    from app.cli import main
+
+    main()
