@@ -70,7 +70,8 @@ class Served:
         """Its exit code, once it has ended and all its output is read."""
         async with asyncio.timeout(PATIENCE_SEC):
             code = await self.process.wait()
-            await self._reader
+            await asyncio.wait({self._reader})  # who is cancelled here does not end it: it is waited for once more
+        self._reader.result()
         return code
 
     async def kill(self) -> None:
