@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from app.store.engine import Engines, open_engines
 from tests.databases import (
@@ -16,6 +17,7 @@ from tests.databases import (
     SqliteDatabases,
 )
 from tests.databases import postgres_databases as databases_of_postgres
+from tests.effort import EFFORT
 from tests.history.table import Tell, show, teller
 
 # Before any of them is imported, from whichever folder that is.
@@ -31,6 +33,17 @@ pytest.register_assert_rewrite(
     "tests.replica.site",
     "tests.reports.looking",
 )
+
+
+# An example may take as long as the machine makes it take, and `make test` tries the same ones each time.
+settings.register_profile(
+    "fairlane",
+    deadline=None,
+    derandomize=EFFORT == 1,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("fairlane")
 
 
 @pytest.fixture(scope="session")

@@ -54,11 +54,27 @@ class Forked:
         self._has_ended.set_result(self.returncode)
 
 
+class _Passed:
+    """An open file that goes along with the start of a process. (What is made before that is shared in another way: it
+    stays open here until the process has asked for it.)"""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __reduce__(self) -> Any:
+        return _here, (DupFd(self._descriptor),)
+
+
+def _here(passed: Any) -> int:
+    descriptor: int = passed.detach()
+    return descriptor
+
+
 async def fork(environment: Mapping[str, str], *arguments: str) -> Forked:
     """Start `fairlane` with these arguments. Its output and its errors are one."""
     reading, writing = os.pipe()
     try:
-        process = LOADED.Process(target=_run, args=(DupFd(writing), dict(environment), arguments), daemon=True)
+        process = LOADED.Process(target=_run, args=(_Passed(writing), dict(environment), arguments), daemon=True)
         process.start()
     finally:
         os.close(writing)
@@ -68,12 +84,11 @@ async def fork(environment: Mapping[str, str], *arguments: str) -> Forked:
     return Forked(process, stdout, transport)
 
 
-def _run(output: Any, environment: dict[str, str], arguments: tuple[str, ...]) -> None:
+def _run(output: int, environment: dict[str, str], arguments: tuple[str, ...]) -> None:
     """The life of the new process."""
-    descriptor = output.detach()
     for standard in (1, 2):
-        os.dup2(descriptor, standard)
-    os.close(descriptor)
+        os.dup2(output, standard)
+    os.close(output)
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - the old one knows what it was opened on
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     os.environ.clear()

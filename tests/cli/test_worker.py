@@ -104,14 +104,19 @@ async def test_from_the_submit_to_the_result_on_both_databases(database: Databas
 
 
 async def test_a_failure_is_tried_again_and_a_chosen_code_is_not(fairlane: Fairlane, name: str) -> None:
-    again = fairlane.submit(name, "1", "-q", name)
+    again = fairlane.submit(name, "1", "-q", name, "--max-attempts", "50")
     never = fairlane.submit(name, "7", "-q", name)
     async with working(fairlane, "-q", name, "--no-retry-code", "7", "--shell", "--", 'exit "$FAIRLANE_TEST_SUITE"'):
         await state_is(fairlane, never, "failed")
-        await state_is(fairlane, again, "pending")
+        await until(lambda: "failed" in _outcomes(fairlane, again))
     [job] = fairlane.json("job", again)
-    assert [attempt["outcome"] for attempt in job["attempts"]] == ["failed"]
+    assert job["state"] != "failed"
     assert re.match(r"exit code 1 after \d+\.\d s$", job["error"])
+
+
+def _outcomes(fairlane: Fairlane, job_id: str) -> list[str | None]:
+    [job] = fairlane.json("job", job_id)
+    return [attempt["outcome"] for attempt in job["attempts"]]
 
 
 async def test_in_a_shell_a_field_is_a_variable_and_no_part_of_the_text(fairlane: Fairlane, name: str) -> None:
@@ -181,8 +186,8 @@ async def test_killed_it_takes_its_commands_with_it(fairlane: Fairlane, name: st
         await command.has_begun()
         worker.kill()
         await command.goes()
-    await until(lambda: fairlane.state(job_id) == "pending")
-    assert fairlane.json("job", job_id)[0]["error"] == "lease expired"
+    await until(lambda: fairlane.json("job", job_id)[0]["error"] == "lease expired")
+    assert fairlane.state(job_id) in ("pending", "queued")
 
 
 async def test_a_cancelled_job_is_ended(fairlane: Fairlane, name: str, tmp_path: Path) -> None:

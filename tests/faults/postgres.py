@@ -112,8 +112,16 @@ class OwnPostgres:
                 while True:
                     await self.database.execute("SELECT txid_current(), pg_switch_wal()")
 
-    async def set_read_only(self, *, on: bool) -> None:
-        """As a standby is after a change of roles."""
+    @asynccontextmanager
+    async def read_only(self) -> AsyncIterator[None]:
+        """As a standby is after a change of roles, for the duration of the block."""
+        await self._set_read_only(on=True)
+        try:
+            yield
+        finally:
+            await self._set_read_only(on=False)
+
+    async def _set_read_only(self, *, on: bool) -> None:
         value = "on" if on else "off"
         await self.database.execute(f"ALTER SYSTEM SET default_transaction_read_only = {value}")
         await self.database.execute("SELECT pg_reload_conf()")

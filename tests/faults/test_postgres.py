@@ -50,10 +50,8 @@ async def test_its_backends_are_ended_at_random(own: OwnPostgres) -> None:
 async def test_it_is_read_only_for_a_while(own: OwnPostgres) -> None:
     async with at_work(own.database, "read-only") as clients:
         for _ in range(EFFORT):
-            async with clients.trouble("read-only"):
-                await own.set_read_only(on=True)
+            async with clients.trouble("read-only"), own.read_only():
                 await clients.refused(5)
-                await own.set_read_only(on=False)
 
 
 async def test_its_disk_is_full(own: OwnPostgres) -> None:

@@ -100,7 +100,7 @@ class Crowd:
 
 
 async def test_a_dispatcher_that_is_asked_to_end_hands_over_and_nobody_notices(postgres: Database) -> None:
-    async with replicas_on(postgres, 3) as made:
+    async with replicas_on(postgres, 3, leader_ttl_sec=PATIENCE_SEC) as made:
         first, second, third = made.all
         async with first.client() as by_first, second.client() as by_second, third.client() as by_third:
             job = await submitted(by_first, "leased")

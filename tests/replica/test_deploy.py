@@ -20,6 +20,7 @@ from tests.databases import Database
 from tests.effort import EFFORT
 from tests.replica.several import TTL_SEC, claimed, submitted, until
 from tests.replica.site import Member, balanced, is_ready
+from tests.served import PATIENCE_SEC
 
 pytestmark = pytest.mark.torture
 
@@ -127,7 +128,7 @@ async def test_a_deployment_of_one_after_the_other_is_noticed_by_no_client(postg
 
 
 async def test_who_only_waits_is_let_go_by_a_replica_that_ends(postgres: Database) -> None:
-    first, second = (Member(postgres.url, shutdown_grace_sec=_NEVER_SEC, leader_ttl_sec=TTL_SEC) for _ in range(2))
+    first, second = (Member(postgres.url, shutdown_grace_sec=_NEVER_SEC, leader_ttl_sec=PATIENCE_SEC) for _ in range(2))
     async with balanced([first, second]), second.served.client() as by_second, first.served.client() as by_first:
         async with by_second.stream("GET", "/events") as moves:
             waiting = asyncio.create_task(claimed(by_second, queues=["nothing"], wait_sec=30))

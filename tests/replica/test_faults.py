@@ -64,11 +64,9 @@ async def test_postgres_is_restarted_and_read_only_for_a_while(own: OwnPostgres,
             for mode in replicas.chance.sample(MODES, 2):
                 async with replicas.trouble(f"{mode} restart"):
                     await own.restart(mode)
-            async with replicas.trouble("read-only"):
-                await own.set_read_only(on=True)
+            async with replicas.trouble("read-only"), own.read_only():
                 await replicas.refused(5)
                 await until(lambda: own.database.value("SELECT expires_at < clock_timestamp() FROM dispatcher"))
-                await own.set_read_only(on=False)
     assert_all_answered(replicas.history)
 
 

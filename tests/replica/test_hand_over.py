@@ -52,7 +52,8 @@ async def _slow(served: Served, path: str, body: dict[str, Any]) -> AsyncIterato
 
 
 async def test_what_comes_too_late_for_who_hands_over_is_done_by_the_next(postgres: Database) -> None:
-    async with replicas_on(postgres, 2) as made, made.all[1].client() as by_second:
+    patient: dict[str, Any] = {"leader_ttl_sec": PATIENCE_SEC, "shutdown_grace_sec": PATIENCE_SEC}
+    async with replicas_on(postgres, 2, **patient) as made, made.all[1].client() as by_second:
         first = made.all[0]
         for n in range(2):
             await submitted(by_second, f"before-{n}")

@@ -68,7 +68,7 @@ async def _slow_completion(served: Served, job: dict[str, Any]) -> AsyncIterator
 
 
 async def test_a_drain_answers_what_it_must_waits_for_a_slow_request_and_exits_with_0(database: Database) -> None:
-    async with serving(database.url) as served:
+    async with serving(database.url, shutdown_grace_sec=PATIENCE_SEC) as served:
         running, done = await _claimed(served), await _claimed(served)
         async with _connected(served) as (_, idle), _slow_completion(served, done) as (reader, finish):
             served.signal(signal.SIGTERM)

@@ -161,7 +161,9 @@ async def test_clients_that_do_not_keep_up_are_told_what_they_missed_and_hold_no
         told, missed, rest = 0, 0, b""
         while told + missed < jobs:
             async with asyncio.timeout(PATIENCE_SEC):
-                heard = rest + await late.read(1_000_000)
+                read = await late.read(1_000_000)
+            assert read, "the stream has ended"
+            heard = rest + read
             whole, end, rest = heard.rpartition(b"\n\n")
             told += (whole + end).count(b"event: move\n")
             missed += sum(int(n) for n in re.findall(rb'"missed":([0-9]+)', whole))
