@@ -22,12 +22,11 @@ LOADED.set_forkserver_preload(["app.cli", "app.main"])
 class Forked:
     """What `asyncio.subprocess.Process` is for a program, as far as a service needs it."""
 
-    def __init__(self, process: ForkServerProcess, stdout: StreamReader, transport: asyncio.ReadTransport) -> None:
+    def __init__(self, process: ForkServerProcess, stdout: StreamReader) -> None:
         self.pid = process.pid or 0
         self.stdout = stdout
         self.returncode: int | None = None
         self._process = process
-        self._transport = transport
         self._has_ended = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().add_reader(process.sentinel, self._end)
 
@@ -80,8 +79,8 @@ async def fork(environment: Mapping[str, str], *arguments: str) -> Forked:
         os.close(writing)
     stdout = StreamReader()
     pipe = os.fdopen(reading, "rb", buffering=0)
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: StreamReaderProtocol(stdout), pipe)
-    return Forked(process, stdout, transport)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: StreamReaderProtocol(stdout), pipe)
+    return Forked(process, stdout)
 
 
 def _run(output: int, environment: dict[str, str], arguments: tuple[str, ...]) -> None:

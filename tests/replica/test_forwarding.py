@@ -187,10 +187,7 @@ async def test_a_request_makes_one_hop_at_most(both: tuple[httpx.AsyncClient, ht
 
 
 async def test_keys_are_asked_for_at_every_replica(postgres: Database) -> None:
-    async with (
-        replicas_on(postgres, 2, keys="off") as made,
-        made.all[0].client() as client,
-    ):
+    async with replicas_on(postgres, 2, keys="off") as made, made.all[0].client() as client:
         admin, tenant, reader = [
             (await client.post("/keys", json={"name": role, "role": role} | more)).json()["key"]
             for role, more in (("admin", {}), ("tenant", {"tenant": "acme"}), ("reader", {}))
@@ -219,10 +216,7 @@ def _shown(key: str) -> dict[str, str]:
 
 
 async def test_wrong_keys_at_the_login_of_a_replica_are_not_counted_as_that_replicas(postgres: Database) -> None:
-    async with (
-        replicas_on(postgres, 2, keys="off") as made,
-        made.all[0].client() as client,
-    ):
+    async with replicas_on(postgres, 2, keys="off") as made, made.all[0].client() as client:
         tenant, reader = [
             (await client.post("/keys", json={"name": role, "role": role} | more)).json()["key"]
             for role, more in (("tenant", {"tenant": "acme"}), ("reader", {}))
